@@ -1,7 +1,7 @@
 """What the checker knows about one wrong gradient, and what a diagnosis of it looks like.
 
-The engine fills an `Evidence` for each array whose gradient failed; `diagnosis.diagnose(evidence)` answers with a list of
-`Diagnosis`, best first. Nothing here compares or computes: these are the two ends of the wire.
+The engine fills an `Evidence` for each array whose gradient failed; `diagnosis.diagnose(evidence)` answers with a
+list of `Diagnosis`, best first. Nothing here compares or computes: these are the two ends of the wire.
 """
 
 from dataclasses import asdict, dataclass, field, replace
@@ -45,12 +45,12 @@ class Evidence:
     Arrays may be NumPy or CuPy; `on_host()` gives a copy with NumPy float64 arrays, which is what the diagnosis reads.
 
     name: the array, as the user calls it ("x", "gamma", "attention.w_q"). kind: "input" or "parameter".
-    analytic: what the user's backward returned, of whatever shape. numeric: the right gradient, in the array's own shape.
+    analytic: what the user's backward returned, of whatever shape. numeric: the right gradient, in the own shape.
     error_bar: how far `numeric` may be off, a number or an array of its shape.
     inputs, parameters: name -> array, integer ids and masks too, in the order of forward's arguments.
     output, dy: what forward returned and the upstream gradient, of the same shape (0-d or 1.0 for a loss).
     analytic_all, numeric_all: name -> gradient of every array checked, this one too.
-    attributes: plain values read from the object: p, n_heads, eps, causal, pad_id, ... and a dropout mask if it kept one.
+    attributes: plain values read from the object: p, n_heads, eps, causal, pad_id, and a dropout mask if it kept one.
     class_name: what the user calls the layer; a hint in the words of the answer, never proof of anything.
     previous: the analytic gradient of this array in a call before, with other inputs, when the engine made one.
     """

@@ -1,0 +1,108 @@
+"""Argument checks shared by every layer: each says which layer, which argument, what came and what was expected.
+
+They run before a layer changes anything, so a caught error leaves the layer as it was.
+"""
+
+import numpy as np
+
+from .backend import array_module, is_float
+
+
+def _describe(value):
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{value.dtype.name} of shape {tuple(value.shape)}"
+    return f"{type(value).__name__} {value!r:.60}"
+
+
+def check_floats(owner, name, x, shape=None, last=None, min_ndim=1, dtype=None):
+    """Raise unless `x` is a non-empty floating-point array of the given shape, last axis, or least number of axes.
+
+    `shape` may hold None where any size will do. With `dtype` the array must have just that type: nothing here ever
+    converts, because a float32 model that meets a float64 array would silently become slow and big.
+    Raises TypeError for something that is no array, ValueError for the rest.
+    """
+    who = f"{type(owner).__name__}: {name}"
+    if not hasattr(x, "shape") or not hasattr(x, "dtype"):
+        raise TypeError(f"{who} must be an array, got {_describe(x)}")
+    if not is_float(x):
+        raise ValueError(f"{who} must hold floating-point numbers, got {_describe(x)}")
+    if x.size == 0:
+        raise ValueError(f"{who} is empty: got {_describe(x)}")
+    if shape is not None and (
+        x.ndim != len(shape) or any(want is not None and want != got for want, got in zip(shape, x.shape, strict=True))
+    ):
+        expected = "(" + ", ".join("any" if n is None else str(n) for n in shape) + ")"
+        raise ValueError(f"{who} must have shape {expected}, got {_describe(x)}")
+    if x.ndim < min_ndim:
+        raise ValueError(f"{who} must have at least {min_ndim} axes, got {_describe(x)}")
+    if last is not None and x.shape[-1] != last:
+        raise ValueError(f"{who} must have last axis {last}, got {_describe(x)}")
+    if dtype is not None and x.dtype != dtype:
+        raise ValueError(
+            f"{who} is {x.dtype.name} but the layer is {np.dtype(dtype).name}: convert one of them "
+            f'(x.astype("{np.dtype(dtype).name}") or layer.astype("{x.dtype.name}"))'
+        )
+
+
+def check_ids(owner, name, ids, size, ndim=None):
+    """Raise unless `ids` is a non-empty integer array with all values in 0 .. size-1.
+
+    Raises TypeError (no array), ValueError (wrong dtype or number of axes, or empty), IndexError (out of range: a
+    negative id would otherwise count from the end, silently).
+    """
+    who = f"{type(owner).__name__}: {name}"
+    if not hasattr(ids, "shape") or not hasattr(ids, "dtype"):
+        raise TypeError(f"{who} must be an integer array, got {_describe(ids)}")
+    if ids.dtype.kind not in "iu":
+        raise ValueError(f"{who} must hold integers, got {_describe(ids)}")
+    if ndim is not None and ids.ndim != ndim:
+        raise ValueError(f"{who} must have {ndim} axes, got {_describe(ids)}")
+    if ids.size == 0:
+        raise ValueError(f"{who} is empty: got {_describe(ids)}")
+    low, high = int(ids.min()), int(ids.max())
+    if low < 0 or high >= size:
+        bad = low if low < 0 else high
+        raise IndexError(f"{who}: id {bad} is outside 0..{size - 1} (the vocabulary has {size} entries)")
+
+
+def check_mask(owner, mask, shape, name="mask"):
+    """Raise ValueError unless `mask` is boolean and broadcasts to `shape` = (B, H, T, S), True meaning "may attend".
+
+    Two or four axes are accepted, (T, S) or (B or 1, H or 1, T or 1, S): with three, a (B, T, S) mask would be read as
+    (H, T, S) wherever B equals H. A float or integer mask of zeros and ones is refused: one library adds such a mask,
+    another multiplies, and a third means the opposite by a 1.
+    """
+    who = f"{type(owner).__name__}: {name}"
+    if not hasattr(mask, "shape") or not hasattr(mask, "dtype"):
+        raise TypeError(f"{who} must be a boolean array, got {_describe(mask)}")
+    if mask.dtype.kind != "b":
+        raise ValueError(f"{who} must be boolean with True where a query may attend, got {_describe(mask)}")
+    if mask.ndim not in (2, len(shape)):
+        raise ValueError(
+            f"{who} must have 2 axes (T, S) or {len(shape)} axes, got {_describe(mask)}; "
+            "for one mask a sentence write mask[:, None]"
+        )
+    if any(m not in (1, n) for m, n in zip(mask.shape[::-1], tuple(shape)[::-1], strict=False)):
+        raise ValueError(f"{who} must broadcast to {tuple(shape)}, got {_describe(mask)}")
+
+
+def check_same_device(owner, **arrays):
+    """Raise ValueError where NumPy and CuPy arrays meet in one call."""
+    modules = {name: array_module(a).__name__ for name, a in arrays.items() if a is not None}
+    if len(set(modules.values())) > 1:
+        raise ValueError(f"{type(owner).__name__}: arrays live on different devices: {modules}")
+
+
+def check_positive(owner, **sizes):
+    """Raise ValueError unless every named size is an integer of at least 1."""
+    for name, n in sizes.items():
+        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
+            raise ValueError(f"{type(owner).__name__}: {name} must be an integer of at least 1, got {n!r}")
+
+
+def check_choice(owner, name, value, choices):
+    """Raise ValueError unless `value` is one of `choices`."""
+    if value not in choices:
+        raise ValueError(
+            f"{type(owner).__name__}: {name} must be one of {', '.join(map(repr, choices))}, got {value!r}"
+        )

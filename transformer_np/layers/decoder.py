@@ -1,0 +1,126 @@
+"""The decoder: like the encoder, with a third sub-layer that looks at the encoder's output."""
+
+from ..checks import check_choice, check_positive
+from ..module import Module
+from .dropout import Dropout
+from .feed_forward import FeedForward
+from .layer_norm import LayerNorm
+from .multi_head_attention import MultiHeadAttention
+
+
+class DecoderLayer(Module):
+    """Three sub-layers: self-attention, cross-attention over `memory` (the encoder's output), and feed-forward.
+
+    Each has dropout, a residual path and a layer norm, after the sum (norm="post", the paper) or before the sub-layer
+    ("pre"). In cross-attention the queries come from the target; keys and values are the memory, which is not normed
+    here.
+    Shapes: x (B, T, D), memory (B, S, D), mask broadcastable to (B, H, T, T), memory_mask to (B, H, T, S), y (B, T, D).
+    Backward returns (dx, dmemory): dmemory is the sum of the gradients of cross-attention's keys and values.
+    Source: section 3.1 and figure 1, right. Derivation: docs/derivations/residual.md.
+    """
+
+    def __init__(
+        self,
+        d_model,
+        n_heads,
+        d_ff,
+        dropout=0.1,
+        norm="post",
+        activation="relu",
+        *,
+        eps=1e-5,
+        bias=True,
+        seed=None,
+        dtype="float32",
+    ):
+        super().__init__(seed, dtype)
+        check_choice(self, "norm", norm, ("post", "pre"))
+        self.norm = norm
+        options = {"seed": self.rng, "dtype": dtype}
+        self.self_attention = MultiHeadAttention(d_model, n_heads, dropout=dropout, bias=bias, **options)
+        self.dropout1 = Dropout(dropout, **options)
+        self.norm1 = LayerNorm(d_model, eps, **options)
+        self.cross_attention = MultiHeadAttention(d_model, n_heads, dropout=dropout, bias=bias, **options)
+        self.dropout2 = Dropout(dropout, **options)
+        self.norm2 = LayerNorm(d_model, eps, **options)
+        self.feed_forward = FeedForward(d_model, d_ff, activation, dropout=dropout, bias=bias, **options)
+        self.dropout3 = Dropout(dropout, **options)
+        self.norm3 = LayerNorm(d_model, eps, **options)
+
+    def forward(self, x, memory, mask=None, memory_mask=None):
+        """x (B, T, D), memory (B, S, D) -> y (B, T, D)."""
+        if self.norm == "post":
+            x = self.norm1(x + self.dropout1(self.self_attention(x, x, x, mask)))
+            x = self.norm2(x + self.dropout2(self.cross_attention(x, memory, memory, memory_mask)))
+            return self.norm3(x + self.dropout3(self.feed_forward(x)))
+        n = self.norm1(x)
+        x = x + self.dropout1(self.self_attention(n, n, n, mask))
+        x = x + self.dropout2(self.cross_attention(self.norm2(x), memory, memory, memory_mask))
+        return x + self.dropout3(self.feed_forward(self.norm3(x)))
+
+    def backward(self, dy):
+        """dy (B, T, D) -> dx (B, T, D), dmemory (B, S, D)."""
+        if self.norm == "post":
+            dy = self.norm3.backward(dy)
+            dx = dy + self.feed_forward.backward(self.dropout3.backward(dy))
+            dx = self.norm2.backward(dx)
+            dq, dk, dv = self.cross_attention.backward(self.dropout2.backward(dx))
+            dx, dmemory = dx + dq, dk + dv
+            dx = self.norm1.backward(dx)
+            dq, dk, dv = self.self_attention.backward(self.dropout1.backward(dx))
+            return dx + dq + dk + dv, dmemory
+        dx = dy + self.norm3.backward(self.feed_forward.backward(self.dropout3.backward(dy)))
+        dq, dk, dv = self.cross_attention.backward(self.dropout2.backward(dx))
+        dx, dmemory = dx + self.norm2.backward(dq), dk + dv
+        dq, dk, dv = self.self_attention.backward(self.dropout1.backward(dx))
+        return dx + self.norm1.backward(dq + dk + dv), dmemory
+
+
+class Decoder(Module):
+    """N decoder layers one after another; with norm="pre" a final layer norm.
+
+    Shapes: x (B, T, D), memory (B, S, D), mask broadcastable to (B, H, T, T), memory_mask to (B, H, T, S), y (B, T, D).
+    Backward returns (dx, dmemory); every layer looks at the memory, so their gradients add up.
+    Source: section 3.1 and figure 1, right.
+    """
+
+    def __init__(
+        self,
+        n_layers,
+        d_model,
+        n_heads,
+        d_ff,
+        dropout=0.1,
+        norm="post",
+        activation="relu",
+        *,
+        final_norm=None,
+        eps=1e-5,
+        bias=True,
+        seed=None,
+        dtype="float32",
+    ):
+        super().__init__(seed, dtype)
+        check_positive(self, n_layers=n_layers)
+        options = {"eps": eps, "bias": bias, "seed": self.rng, "dtype": dtype}
+        self.layers = [
+            DecoderLayer(d_model, n_heads, d_ff, dropout, norm, activation, **options) for _ in range(n_layers)
+        ]
+        has_final_norm = norm == "pre" if final_norm is None else final_norm
+        self.final_norm = LayerNorm(d_model, eps, dtype=dtype) if has_final_norm else None
+
+    def forward(self, x, memory, mask=None, memory_mask=None):
+        """x (B, T, D), memory (B, S, D) -> y (B, T, D)."""
+        for layer in self.layers:
+            x = layer(x, memory, mask, memory_mask)
+        return x if self.final_norm is None else self.final_norm(x)
+
+    def backward(self, dy):
+        """dy (B, T, D) -> dx (B, T, D), dmemory (B, S, D)."""
+        if self.final_norm is not None:
+            dy = self.final_norm.backward(dy)
+        dmemory = 0
+        for layer in reversed(self.layers):
+            dy, dlayer_memory = layer.backward(dy)
+            dmemory = dlayer_memory + dmemory
+        return dy, dmemory

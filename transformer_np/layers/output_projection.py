@@ -1,0 +1,54 @@
+"""The output projection: from the decoder's vectors to one logit for every token of the vocabulary."""
+
+import math
+
+import numpy as np
+
+from ..checks import check_floats, check_positive
+from ..module import Module, Parameter
+from .linear import column_sums
+
+
+class OutputProjection(Module):
+    """logits = x Eᵀ + b, with a matrix E of one row per token, which may be an embedding's own ("tied").
+
+    Shapes: x (..., D), E (V, D), b (V,), logits (..., V). Pass `weight=embedding.weight` to tie: the very same
+    Parameter then gathers the gradients of both uses. Unlike the embedding, the product is not scaled by sqrt(D).
+    Backward, with N rows: dx = dy E,  dE = dyᵀ x,  db = sum of dy over the rows.
+    Raises ValueError for a tied weight of another shape, and for shapes and dtypes that do not fit.
+    Source: section 3.4; Press and Wolf 2016. Derivation: docs/derivations/embedding.md.
+    """
+
+    def __init__(self, d_model, vocab_size, weight=None, bias=True, *, seed=None, dtype="float32"):
+        super().__init__(seed, dtype)
+        check_positive(self, d_model=d_model, vocab_size=vocab_size)
+        if weight is not None and weight.shape != (vocab_size, d_model):
+            raise ValueError(
+                f"OutputProjection: tied weight must have shape {(vocab_size, d_model)}, got {weight.shape}"
+            )
+        self.d_model, self.vocab_size = d_model, vocab_size
+        if weight is None:
+            weight = Parameter(
+                (self.rng.standard_normal((vocab_size, d_model)) / math.sqrt(d_model)).astype(self.dtype)
+            )
+        self.weight = weight
+        self.bias = Parameter(np.zeros(vocab_size, self.dtype)) if bias else None
+
+    def forward(self, x):
+        """x (..., D) -> logits (..., V)."""
+        check_floats(self, "x", x, last=self.d_model, dtype=self.dtype)
+        logits = x.reshape(-1, self.d_model) @ self.weight.data.T  # (N, V)
+        if self.bias is not None:
+            logits += self.bias.data
+        logits = logits.reshape(*x.shape[:-1], self.vocab_size)
+        self.save_for_backward(x, output=logits)
+        return logits
+
+    def backward(self, dy):
+        """dy (..., V) -> dx (..., D); adds dE and db."""
+        (x,) = self.saved(dy)
+        x_rows, dy_rows = x.reshape(-1, self.d_model), dy.reshape(-1, self.vocab_size)  # (N, D), (N, V)
+        self.weight.accumulate(dy_rows.T @ x_rows)
+        if self.bias is not None:
+            self.bias.accumulate(column_sums(dy_rows))
+        return (dy_rows @ self.weight.data).reshape(x.shape)

@@ -1,0 +1,100 @@
+"""Positions: attention alone cannot tell the order of its inputs, so each position adds a vector of its own."""
+
+import math
+
+import numpy as np
+
+from ..backend import array_module
+from ..checks import check_floats, check_positive
+from ..module import Module, Parameter
+
+
+def sinusoids(length, d_model, offset=0):
+    """Return the table PE (length, D) in float64, for positions offset .. offset+length-1.
+
+        PE[pos, 2i] = sin(pos / 10000^(2i/D)),  PE[pos, 2i+1] = cos(pos / 10000^(2i/D))
+
+    For an odd D the last pair has its sine only. Source: section 3.5.
+    """
+    pos = np.arange(offset, offset + length, dtype=np.float64)[:, None]  # (length, 1)
+    frequency = 10000.0 ** (-np.arange(0, d_model, 2, dtype=np.float64) / d_model)  # (ceil(D/2),)
+    table = np.empty((length, d_model))
+    table[:, 0::2] = np.sin(pos * frequency)
+    table[:, 1::2] = np.cos(pos * frequency[: d_model // 2])
+    return table
+
+
+class SinusoidalPositions(Module):
+    """y = x + PE[:T], with fixed sines and cosines of geometrically spaced wavelengths.
+
+    Shapes: x (B, T, D), y (B, T, D). Nothing is learned, so lengths never seen in training work too; `max_len` sets a
+    limit, None sets none. Backward: dx = dy.
+    Raises ValueError for a sequence that runs past `max_len`.
+    Source: section 3.5. Derivation: docs/derivations/positions.md.
+    """
+
+    def __init__(self, d_model, max_len=None, *, seed=None, dtype="float32"):
+        super().__init__(seed, dtype)
+        check_positive(self, d_model=d_model, max_len=1 if max_len is None else max_len)
+        self.d_model, self.max_len = d_model, max_len
+        self._table = np.empty((0, d_model))  # rows made so far; it grows with the longest sequence met
+
+    def forward(self, x, offset=0):
+        """x (B, T, D), whose first row stands at position `offset` -> x + PE (B, T, D)."""
+        check_floats(self, "x", x, shape=(None, None, self.d_model))
+        end = check_length(self, x.shape[1], offset)
+        if end > len(self._table) or self._table.dtype != x.dtype or array_module(self._table) is not array_module(x):
+            # Made in float64, rounded once: float32 sines of large positions would be off in the fourth digit.
+            self._table = array_module(x).asarray(sinusoids(end, self.d_model), dtype=x.dtype)
+        y = x + self._table[offset:end]
+        self.save_for_backward(output=y)
+        return y
+
+    def backward(self, dy):
+        """dy (B, T, D) -> dx (B, T, D), an equal copy."""
+        self.saved(dy)
+        return dy.copy()
+
+
+class LearnedPositions(Module):
+    """y = x + P[:T], with one learned row per position.
+
+    Shapes: x (B, T, D), P (max_len, D), y (B, T, D). Backward: dx = dy, dP[t] = the sum of dy[:, t] over the batch.
+    Raises ValueError for a sequence that runs past `max_len`: there is no row for it.
+    Source: section 3.5 (table 3, row E).
+    """
+
+    def __init__(self, d_model, max_len, *, seed=None, dtype="float32"):
+        super().__init__(seed, dtype)
+        check_positive(self, d_model=d_model, max_len=max_len)
+        self.d_model, self.max_len = d_model, max_len
+        self.weight = Parameter((self.rng.standard_normal((max_len, d_model)) / math.sqrt(d_model)).astype(self.dtype))
+
+    def forward(self, x, offset=0):
+        """x (B, T, D), whose first row stands at position `offset` -> x + P (B, T, D)."""
+        check_floats(self, "x", x, shape=(None, None, self.d_model), dtype=self.dtype)
+        end = check_length(self, x.shape[1], offset)
+        y = x + self.weight.data[offset:end]
+        self.save_for_backward(offset, output=y)
+        return y
+
+    def backward(self, dy):
+        """dy (B, T, D) -> dx (B, T, D), an equal copy; adds dP."""
+        (offset,) = self.saved(dy)
+        self.weight.grad[offset : offset + dy.shape[1]] += dy.sum(0)
+        return dy.copy()
+
+
+def check_length(layer, length, offset):
+    """Return offset + length; raise ValueError where that passes the layer's max_len.
+
+    Without it a slice past the end would just be shorter, and a table of one row would broadcast: both silently wrong.
+    """
+    if offset < 0:
+        raise ValueError(f"{type(layer).__name__}: offset must be at least 0, got {offset}")
+    if layer.max_len is not None and offset + length > layer.max_len:
+        raise ValueError(
+            f"{type(layer).__name__}: length {length} from position {offset} passes max_len {layer.max_len}: "
+            "shorten the sequence or build the model with a larger max_len"
+        )
+    return offset + length

@@ -1,0 +1,66 @@
+"""Softmax: turn scores into weights that are positive and add up to 1."""
+
+from ..backend import array_module, row_dots
+from ..checks import check_floats, check_mask
+from ..module import Module
+
+
+def softmax(scores, mask=None):
+    """Return exp(scores) over its sum along the last axis; 0 where the boolean `mask` is False.
+
+    Shapes: scores (..., S), mask broadcastable to it, result (..., S). The mask selects, so a masked score has no say
+    at all; a row that is masked throughout gives zeros.
+    """
+    return softmax_in_place(scores.copy(), mask)
+
+
+def softmax_in_place(scores, mask=None):
+    """The same, written over `scores`, which is returned."""
+    xp = array_module(scores)
+    if mask is not None:
+        xp.copyto(scores, -xp.inf, where=~mask)
+    top = scores.max(-1, keepdims=True)  # subtracting it leaves the result the same and keeps exp from overflowing
+    if mask is not None:
+        top[top == -xp.inf] = 0  # a row masked throughout: -inf - 0 is well defined, -inf - -inf is not
+    scores -= top
+    xp.exp(scores, out=scores)
+    total = scores.sum(-1, keepdims=True)
+    if mask is not None:
+        total[total == 0] = 1
+    scores /= total
+    return scores
+
+
+def softmax_backward(dy, y, out=None):
+    """Return dx = y * (dy - sum(dy * y)), the sum along the last axis; `out` may be `dy` itself.
+
+    Each output depends on each score of its row: dy_i/dx_j = y_i (delta_ij - y_j). Masked entries have y = 0, so dx =
+    0.
+    """
+    dx = array_module(y).subtract(dy, row_dots(dy, y), out=out)
+    dx *= y
+    return dx
+
+
+class Softmax(Module):
+    """y_i = exp(x_i) / sum_j exp(x_j), along the last axis; masked entries are 0.
+
+    Shapes: x (..., S), mask boolean and broadcastable to it (True = takes part), y (..., S).
+    Backward: dx = y * (dy - sum(dy * y)).
+    A row with nothing to choose from gives zeros and zero gradients.
+    Source: equation 1. Derivation: docs/derivations/softmax.md.
+    """
+
+    def forward(self, x, mask=None):
+        """x (..., S) -> y (..., S)."""
+        check_floats(self, "x", x)
+        if mask is not None:
+            check_mask(self, mask, x.shape)
+        y = softmax(x, mask)
+        self.save_for_backward(y, output=y)
+        return y
+
+    def backward(self, dy):
+        """dy (..., S) -> dx (..., S)."""
+        (y,) = self.saved(dy)
+        return softmax_backward(dy, y)

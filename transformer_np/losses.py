@@ -1,0 +1,93 @@
+"""The loss: cross-entropy with label smoothing, averaged over the tokens that count."""
+
+import warnings
+
+from .backend import array_module
+from .checks import check_choice, check_floats, check_ids
+from .module import Module, is_inference
+
+
+class CrossEntropy(Module):
+    """L = -(1/n) sum over the n tokens that count of sum_v q_v log p_v,  p = softmax(logits).
+
+    The target distribution q holds 1 - label_smoothing at the true token, and label_smoothing spread evenly: over all V
+    tokens (spread="all", as Szegedy et al. 2016 and PyTorch have it), or over the tokens other than the true and the
+    ignored one (spread="others", as the Annotated Transformer has it). Targets equal to `ignore_index` do not count.
+    Shapes: logits (..., V), targets (...) integers, L a Python float.
+    Backward: dlogits = (p - q) / n, and 0 for tokens that do not count.
+    Where no token counts the loss is 0, with a warning, and so is the gradient.
+    Raises ValueError and IndexError for shapes, dtypes and ids that do not fit.
+    Source: section 5.4; Szegedy et al. 2016, section 7. Derivation: docs/derivations/cross-entropy.md.
+    """
+
+    def __init__(self, label_smoothing=0.0, ignore_index=None, spread="all", *, seed=None, dtype="float32"):
+        super().__init__(seed, dtype)
+        if not 0 <= label_smoothing < 1:
+            raise ValueError(
+                f"CrossEntropy: label_smoothing must be at least 0 and less than 1, got {label_smoothing!r}"
+            )
+        check_choice(self, "spread", spread, ("all", "others"))
+        self.label_smoothing, self.ignore_index, self.spread = label_smoothing, ignore_index, spread
+
+    def forward(self, logits, targets, n_tokens=None):
+        """logits (..., V), targets (...) -> the loss, a float.
+
+        `n_tokens` replaces n, the number of tokens that count: give the count of the whole batch when it comes in
+        parts, and the parts' losses and gradients add up to those of the whole.
+        """
+        check_floats(self, "logits", logits)
+        xp = array_module(logits)
+        vocab_size = logits.shape[-1]
+        if getattr(targets, "shape", None) != logits.shape[:-1]:
+            raise ValueError(
+                f"CrossEntropy: targets must have shape {logits.shape[:-1]}, got {getattr(targets, 'shape', targets)!r}"
+            )
+        counts = xp.ones(targets.shape, bool) if self.ignore_index is None else targets != self.ignore_index
+        check_ids(self, "targets", xp.where(counts, targets, 0), vocab_size)
+        counts, targets = counts.reshape(-1), xp.where(counts, targets, 0).reshape(-1)  # (N,), (N,)
+        if n_tokens is None:
+            n_tokens = int(counts.sum())
+        if n_tokens == 0:
+            warnings.warn("CrossEntropy: no token counts in this batch, so the loss is 0", stacklevel=2)
+
+        rows = logits.reshape(-1, vocab_size)  # (N, V)
+        scale = counts / xp.asarray(max(n_tokens, 1), rows.dtype)  # (N,): 1/n where the token counts, else 0
+        on, off = self._target_weights(vocab_size)
+        p = rows - rows.max(-1, keepdims=True)
+        at_target = xp.take_along_axis(p, targets[:, None], 1)[:, 0]
+        score = (on - off) * at_target  # sum_v q_v * (logit_v - max), term by term
+        if off:
+            score += off * p.sum(-1)
+            if self._skips_ignored(vocab_size):
+                score -= off * p[:, self.ignore_index]
+        xp.exp(p, out=p)
+        total = p.sum(-1)  # (N,)
+        p /= total[:, None]
+        loss = xp.log(total) - score  # (N,): since the q_v add up to 1
+        self._saved = None if is_inference() else (p, targets, scale, logits.shape)
+        return float(loss @ scale)
+
+    def backward(self, dloss=1.0):
+        """Return dlogits (..., V), times `dloss`, the gradient of whatever follows with respect to this loss."""
+        if self._saved is None:
+            raise RuntimeError("CrossEntropy.backward: call forward first; each backward uses up one forward")
+        (dlogits, targets, scale, shape), self._saved = self._saved, None
+        on, off = self._target_weights(shape[-1])
+        if off:
+            dlogits -= off
+            if self._skips_ignored(shape[-1]):
+                dlogits[:, self.ignore_index] += off
+        dlogits[array_module(dlogits).arange(len(targets)), targets] -= on - off
+        dlogits *= (scale * dloss)[:, None]
+        return dlogits.reshape(shape)
+
+    def _skips_ignored(self, vocab_size):
+        return self.spread == "others" and self.ignore_index is not None and 0 <= self.ignore_index < vocab_size
+
+    def _target_weights(self, vocab_size):
+        """Return q at the true token, and q at each other token that shares in the smoothing."""
+        if self.spread == "all":
+            off = self.label_smoothing / vocab_size
+            return 1 - self.label_smoothing + off, off
+        others = vocab_size - 1 - self._skips_ignored(vocab_size)
+        return 1 - self.label_smoothing, self.label_smoothing / max(others, 1)

@@ -1,0 +1,59 @@
+"""Models on disk: one safetensors file that holds the weights, and the configuration in its header."""
+
+import json
+import os
+import pathlib
+import tempfile
+
+
+def save(model, path):
+    """Write `model` to `path`, all or nothing: a full disk or an interruption leaves an older file there as it was.
+
+    The header keeps the class name and the arguments the model was made with, as JSON. Raises OSError where the file
+    cannot be written.
+    """
+    from safetensors.numpy import save as to_bytes
+
+    header = {"format": "transformer_np", "model": type(model).__name__, "config": json.dumps(model.config)}
+    write_atomically(path, to_bytes(model.state_dict(), metadata=header))
+
+
+def write_atomically(path, content):
+    """Write bytes to a temporary file beside `path`, then rename it over `path`."""
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except BaseException:
+        pathlib.Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def load(path, **changes):
+    """Read back a model written by `model.save(path)`; `changes` override what it was made with, such as max_len=1024.
+
+    Raises FileNotFoundError, or ValueError for a file that is damaged or was not written by this package.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    from . import MODELS
+
+    path = pathlib.Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"no model file at {path}")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            header = file.metadata() or {}
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        name, config = header["model"], json.loads(header["config"])
+    except (SafetensorError, KeyError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} is damaged or was not written by transformer_np: {error!r}") from error
+    if name not in MODELS:
+        raise ValueError(f"{path} holds a {name!r}; this version knows {', '.join(MODELS)}")
+    config.update(changes)
+    if state:
+        config.setdefault("dtype", next(iter(state.values())).dtype.name)
+    return MODELS[name](**config).load_state_dict(state)

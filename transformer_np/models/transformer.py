@@ -1,0 +1,127 @@
+"""The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), assembled from its layers: figure 1."""
+
+from ..backend import array_module
+from ..checks import check_choice, check_ids, check_positive
+from ..layers import Decoder, Dropout, Embedding, Encoder, LearnedPositions, OutputProjection, SinusoidalPositions
+from ..masks import look_ahead_mask
+from ..module import Module
+from .files import save
+
+POSITIONS = {"sinusoidal": SinusoidalPositions, "learned": LearnedPositions}
+
+
+class Transformer(Module):
+    """Encoder and decoder: from source and target ids to logits for every next target token.
+
+    Shapes: src (B, S) and tgt (B, T) integer ids, logits (B, T, V) with V = tgt_vocab_size. `logits[:, t]` sees all
+    of the source and tgt[:, 0..t], so it predicts tgt[:, t+1]. Tokens equal to `pad_id` are never looked at, nor is
+    the future. Options:
+    norm: "post" (the paper) or "pre". positions: "sinusoidal" or "learned".
+    tie_embeddings: False, "target" (target embedding and output share one matrix), or True (the source embedding too,
+    as in section 3.4; both sides then have one vocabulary).
+    final_norm: a layer norm after each stack; by default only with norm="pre".
+    Backward: the parts' backwards in reverse order; the gradient reaches the encoder through `memory`, its output, to
+    which every decoder layer adds. Returns (None, None): ids have no gradient.
+    Raises ValueError or IndexError for ids, lengths, masks and options that do not fit.
+    Source: section 3, figure 1. Derivation: docs/derivations/transformer.md.
+    """
+
+    def __init__(
+        self,
+        src_vocab_size,
+        tgt_vocab_size,
+        d_model=512,
+        n_heads=8,
+        n_encoder_layers=6,
+        n_decoder_layers=6,
+        d_ff=2048,
+        dropout=0.1,
+        max_len=512,
+        norm="post",
+        positions="sinusoidal",
+        tie_embeddings=False,
+        pad_id=0,
+        seed=0,
+        dtype="float32",
+        *,
+        activation="relu",
+        final_norm=None,
+        bias=True,
+        eps=1e-5,
+    ):
+        self.config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        super().__init__(seed, dtype)
+        check_positive(self, src_vocab_size=src_vocab_size, tgt_vocab_size=tgt_vocab_size)
+        check_choice(self, "positions", positions, POSITIONS)
+        check_choice(self, "tie_embeddings", tie_embeddings, (False, True, "target"))
+        if tie_embeddings is True and src_vocab_size != tgt_vocab_size:
+            raise ValueError(
+                f"Transformer: tie_embeddings=True needs one vocabulary, got {src_vocab_size} source and "
+                f'{tgt_vocab_size} target tokens; tie_embeddings="target" ties the target embedding and the output only'
+            )
+        self.pad_id = pad_id
+        options = {"seed": self.rng, "dtype": dtype}
+        stack = {"final_norm": final_norm, "eps": eps, "bias": bias, **options}
+
+        self.src_embedding = Embedding(src_vocab_size, d_model, **options)
+        self.src_positions = POSITIONS[positions](d_model, max_len, **options)
+        self.src_dropout = Dropout(dropout, **options)
+        self.encoder = Encoder(n_encoder_layers, d_model, n_heads, d_ff, dropout, norm, activation, **stack)
+
+        self.tgt_embedding = Embedding(tgt_vocab_size, d_model, **options)
+        self.tgt_positions = POSITIONS[positions](d_model, max_len, **options)
+        self.tgt_dropout = Dropout(dropout, **options)
+        self.decoder = Decoder(n_decoder_layers, d_model, n_heads, d_ff, dropout, norm, activation, **stack)
+
+        if tie_embeddings is True:
+            self.tgt_embedding.weight = self.src_embedding.weight
+        tied = self.tgt_embedding.weight if tie_embeddings else None
+        self.output = OutputProjection(d_model, tgt_vocab_size, tied, bias, **options)
+
+    def forward(self, src, tgt, src_mask=None, tgt_mask=None):
+        """src (B, S), tgt (B, T) -> logits (B, T, V).
+
+        `src_mask` (B, S) and `tgt_mask` (B, T) are True at real tokens; by default those that are not `pad_id`.
+        """
+        check_ids(self, "src", src, self.src_embedding.vocab_size, ndim=2)
+        check_ids(self, "tgt", tgt, self.tgt_embedding.vocab_size, ndim=2)
+        if len(src) != len(tgt):
+            raise ValueError(f"Transformer: src and tgt must have the same batch size, got {src.shape} and {tgt.shape}")
+        memory, src_mask = self.encode(src, src_mask)
+        return self.output(self.decode(tgt, memory, src_mask, tgt_mask))
+
+    def encode(self, src, src_mask=None):
+        """src (B, S) -> memory (B, S, D), and src_mask (B, S), which `decode` wants too."""
+        src_mask = self._real_tokens("src_mask", src, src_mask)
+        x = self.src_dropout(self.src_positions(self.src_embedding(src)))  # (B, S, D)
+        return self.encoder(x, src_mask[:, None, None, :]), src_mask
+
+    def decode(self, tgt, memory, src_mask, tgt_mask=None):
+        """tgt (B, T), memory (B, S, D), src_mask (B, S) -> the decoder's output (B, T, D)."""
+        tgt_mask = self._real_tokens("tgt_mask", tgt, tgt_mask)
+        may_look = tgt_mask[:, None, None, :] & look_ahead_mask(tgt.shape[1], array_module(tgt))  # (B, 1, T, T)
+        x = self.tgt_dropout(self.tgt_positions(self.tgt_embedding(tgt)))  # (B, T, D)
+        return self.decoder(x, memory, may_look, src_mask[:, None, None, :])
+
+    def backward(self, dlogits):
+        """dlogits (B, T, V) -> (None, None); adds every parameter's gradient."""
+        dx, dmemory = self.decoder.backward(self.output.backward(dlogits))
+        self.tgt_embedding.backward(self.tgt_positions.backward(self.tgt_dropout.backward(dx)))
+        dx = self.encoder.backward(dmemory)
+        self.src_embedding.backward(self.src_positions.backward(self.src_dropout.backward(dx)))
+        return None, None
+
+    def save(self, path):
+        """Write weights and configuration to one safetensors file; `tnp.load(path)` reads it back."""
+        save(self, path)
+
+    def _real_tokens(self, name, ids, mask):
+        """Return `mask`, or where it is None, True at every token that is not padding: (B, L)."""
+        if mask is None:
+            return ids != self.pad_id
+        if mask.dtype.kind != "b" or mask.shape != ids.shape:
+            raise ValueError(
+                f"Transformer: {name} must be boolean of shape {tuple(ids.shape)}, True at real tokens, "
+                f"got {mask.dtype.name} of shape {tuple(mask.shape)}"
+            )
+        return mask

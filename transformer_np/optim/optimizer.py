@@ -1,0 +1,80 @@
+"""What every optimiser shares: parameters, a step counter, a learning rate that may follow a schedule, and state."""
+
+import numpy as np
+
+from ..backend import array_module, to_numpy
+from ..module import Parameter
+
+
+class Optimizer:
+    """Update parameters from their gradients. A subclass names its `buffers` and writes `update`.
+
+    `lr` is a number, or a function of the step (1 at the first update), such as `NoamSchedule`. `t` counts the updates.
+    Raises ValueError for an empty list, for something that is no Parameter, and for a learning rate that is not
+    positive.
+    """
+
+    buffers = ()
+
+    def __init__(self, parameters, lr):
+        self.parameters = list(parameters)
+        if not self.parameters:
+            raise ValueError(f"{type(self).__name__}: got no parameters")
+        for p in self.parameters:
+            if not isinstance(p, Parameter):
+                raise ValueError(
+                    f"{type(self).__name__}: pass model.parameters(), got a {type(p).__name__} in the list"
+                )
+        if len({id(p) for p in self.parameters}) != len(self.parameters):
+            raise ValueError(f"{type(self).__name__}: a parameter is listed twice: a shared one must be updated once")
+        if not callable(lr) and not lr > 0:
+            raise ValueError(f"{type(self).__name__}: lr must be positive, got {lr!r}")
+        self.lr = lr
+        self.t = 0
+        self.state = {name: [None] * len(self.parameters) for name in self.buffers}
+
+    def learning_rate(self, step):
+        """Return the learning rate of the update number `step`, counted from 1."""
+        return self.lr(step) if callable(self.lr) else self.lr
+
+    def step(self):
+        """Update every parameter once from its gradient."""
+        lr = float(self.learning_rate(self.t + 1))
+        self.t += 1
+        for i, p in enumerate(self.parameters):
+            for name in self.buffers:
+                if self.state[name][i] is None:
+                    self.state[name][i] = array_module(p.data).zeros_like(p.data)
+            self.update(p, lr, *(self.state[name][i] for name in self.buffers))
+
+    def update(self, p, lr, *buffers):
+        """Change `p.data` and the buffers in place, from `p.grad`."""
+        raise NotImplementedError
+
+    def zero_grad(self):
+        """Empty the gradients."""
+        for p in self.parameters:
+            p.zero_grad()
+
+    def state_dict(self):
+        """Return the step counter and copies of the buffers, to go on later just where one stopped."""
+        state = {"t": np.asarray(self.t)}
+        for name in self.buffers:
+            for i, buffer in enumerate(self.state[name]):
+                if buffer is not None:
+                    state[f"{name}.{i}"] = np.array(to_numpy(buffer))
+        return state
+
+    def load_state_dict(self, state):
+        """Take over a state_dict. Raises ValueError, before anything changes, for buffers that do not fit."""
+        expected = {f"{name}.{i}": p for name in self.buffers for i, p in enumerate(self.parameters)}
+        for key, value in state.items():
+            if key != "t" and (
+                key not in expected or value.shape != expected[key].shape or value.dtype != expected[key].data.dtype
+            ):
+                raise ValueError(f"{type(self).__name__}.load_state_dict: {key} does not fit these parameters")
+        self.t = int(state["t"])
+        for name in self.buffers:
+            for i, p in enumerate(self.parameters):
+                value = state.get(f"{name}.{i}")
+                self.state[name][i] = None if value is None else array_module(p.data).array(value)

@@ -1,0 +1,23 @@
+"""Learning-rate schedules: functions of the step, counted from 1, that an optimiser takes as its lr."""
+
+from ..checks import check_positive
+
+
+class NoamSchedule:
+    """lr(step) = scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5).
+
+    It rises in a straight line for `warmup_steps` steps, then falls with the inverse square root. At step 0, before
+    the first update, it is 0, the start of that line. Raises ValueError for a negative step and for warmup_steps < 1.
+    Source: section 5.3, equation 3.
+    """
+
+    def __init__(self, d_model, warmup_steps=4000, scale=1.0):
+        check_positive(self, d_model=d_model, warmup_steps=warmup_steps)
+        self.d_model, self.warmup_steps, self.scale = d_model, warmup_steps, scale
+
+    def __call__(self, step):
+        if step < 0:
+            raise ValueError(f"NoamSchedule: step must not be negative, got {step}")
+        if step < self.warmup_steps:
+            return self.scale * self.d_model**-0.5 * step * self.warmup_steps**-1.5
+        return self.scale * self.d_model**-0.5 * step**-0.5

@@ -72,7 +72,7 @@ def _close_locale_names(name, count=5):
 def date_formatter(locale, format="full"):
     """Return a function from a date to its text, which is exactly what `babel.dates.format_date` returns.
 
-    It is some five times as fast, which matters for tens of thousands of texts: a pattern such as "EEEE, MMMM d, y" has
+    It is about ten times as fast, which matters for tens of thousands of texts: a pattern such as "EEEE, MMMM d, y" has
     few fields, each takes few values (7 days of the week, 12 months, ...), and Babel writes each value once.
 
     `locale` is a code or a Babel `Locale`, `format` is "full" or "long". Raises ValueError for any other.

@@ -13,9 +13,9 @@ class DateTask:
     nearly every day of every month has been seen many times. So the test asks whether the model can translate the parts
     and copy the digits, which is all a date gives it to learn.
 
-    A few locales write no day of the week in "full" (vo, tok, bal_Latn, ms_BN, ms_Arab_BN). As the source of one that does, the
-    model would have to compute it; and the two of Brunei write both formats alike from the 10th of a month on, so that one source
-    text has two right answers.
+    A few locales write no day of the week in "full" (vo, tok, bal_Latn, ms_BN, ms_Arab_BN). As the source of one that
+    does, the model would have to compute it; and the two of Brunei write both formats alike from the 10th of a month
+    on, so that one source text has two right answers.
 
     A part of the calendar is enough to learn from, and is ready sooner. The test and validation dates depend on the
     seed, their two sizes and the range alone; the training size and the locales do not change them.

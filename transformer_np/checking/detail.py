@@ -1,0 +1,135 @@
+"""After a failure: which layer, which entries, and what mistake would give just this."""
+
+import numpy as np
+
+from ..backend import array_module, to_numpy
+from .differences import WRONG
+from .evidence import Evidence
+from .locate import locate, numeric_gradient, wrong_entries
+from .trees import differentiable
+from .walk import record, sublayers
+from .witnesses import taylor, taylor_rate
+
+WHOLE = 1024  # up to this many entries a wrong gradient is compared entry by entry
+FEW = 3  # so many wrong arrays of a model are searched
+
+
+def detail(check):
+    """Fill in the culprit, the wrong entries, and the diagnoses of a failed check."""
+    layer = check.trial.layer
+    if layer is not None and sublayers(layer):
+        if blame(check):
+            for watched, array in wrong_arrays(check)[:FEW]:
+                find_entries(check, watched, array, whole=64)
+            return
+        check.report.culprit = f"{check.report.subject} itself: its parts pass, so look at how it puts them together"
+    for watched, array in wrong_arrays(check):
+        find_entries(check, watched, array)
+    diagnose(check)
+
+
+def wrong_arrays(check):
+    """The (watched, report) pairs whose gradient is wrong."""
+    by_name = {w.name: w for w in check.trial.arrays}
+    return [(by_name[a.name], a) for a in check.report.arrays if a.status in ("FAIL", "SHAPE")]
+
+
+def blame(check):
+    """Check each sub-layer with what it really got; keep the first wrong one. Returns whether there is one."""
+    from .gradcheck import Check
+
+    trial = check.trial
+    _, finished = record(trial.layer, lambda: trial.gradients(check.reference.dys))
+    for call in finished:
+        if len(call.upstream) != len([y for y in call.outputs if differentiable(y)]) and call.upstream:
+            continue
+        inner = Check(upstream=call.upstream or None, seed=check.seed, dtype=check.dtype, randomize=False, contracts=False,
+                      explain=True)
+        inner.call = {"parameters": None, "replay": False, "reseed": check.trial.reseed}
+        report = inner.run(call.layer, call.args, call.kwargs)
+        trial.forwards += report.forwards
+        if report.status in ("FAIL", "SHAPE", "MUTATED"):
+            report.subject = f"{call.path} ({report.subject})"
+            deeper = report.culprit and not report.culprit.startswith(type(call.layer).__name__ + " itself")
+            check.report.culprit = f"{call.path}.{report.culprit}" if deeper else f"{call.path} ({type(call.layer).__name__})"
+            if report.culprit and not deeper:
+                check.report.culprit += ": its parts pass, so look at how it puts them together"
+            check.report.culprit_report = report.culprit_report if deeper else report
+            trial.gradients(check.reference.dys)
+            return True
+    trial.gradients(check.reference.dys)
+    return False
+
+
+def find_entries(check, watched, array, whole=WHOLE):
+    """Compare a wrong gradient entry by entry, all of them where there are not too many, else by group testing."""
+    gradient = check.reference.gradients[watched.name]
+    fits = gradient is not None and differentiable(gradient) and gradient.shape == array.shape
+    array.analytic = None if gradient is None else to_numpy(gradient)
+    size = int(np.prod(array.shape))
+    if size <= whole:
+        array.numeric, array.bar, verdicts = numeric_gradient(check.differences, watched, gradient if fits else None)
+        if fits:
+            array.entries, array.n_wrong = wrong_entries(gradient, array.numeric, array.bar, verdicts)
+    elif fits:
+        array.entries, more = locate(check.differences, watched, gradient)
+        wrong = sum(e.verdict == WRONG for e in array.entries)
+        array.n_wrong = None if more else wrong
+        if more:
+            array.note = array.note or f"at least {wrong} entries are wrong"
+    if fits and array.slopes:
+        trial, reference = check.trial, check.reference
+        direction = check.differences.direction(watched)
+        steps, remainders, floor = taylor(trial, reference.dys, reference.outputs, watched, direction, gradient)
+        array.taylor, array.rate = (steps, remainders, floor), taylor_rate(remainders, floor)
+
+
+def diagnose(check):
+    """Ask the diagnosis about each wrong array whose right gradient is known in full."""
+    try:
+        from .diagnosis import diagnose as explain
+    except ImportError:
+        return
+
+    trial, reference = check.trial, check.reference
+    wrong = [(w, a) for w, a in wrong_arrays(check) if a.numeric is not None and a.analytic is not None]
+    if not wrong:
+        return
+    numeric = {w.name: right_gradient(check, w) for w in trial.arrays}
+    numeric = {name: g for name, g in numeric.items() if g is not None}
+    previous = earlier_gradients(check)
+    host = {w.name: np.array(to_numpy(trial.value(w))) for w in trial.arrays}
+    inputs = {n: np.array(to_numpy(x)) for n, x in zip(trial.names, trial.inputs, strict=True)}
+    layer = trial.layer
+    attributes = {n: v for n, v in vars(layer).items()
+                  if isinstance(v, (int, float, str, bool))} if hasattr(layer, "__dict__") else {}
+    for w, array in wrong:
+        evidence = Evidence(
+            name=w.name, kind=w.kind, analytic=array.analytic, numeric=array.numeric, error_bar=array.bar, inputs=inputs,
+            parameters={v.name: host[v.name] for v in trial.arrays if v.slot is not None},
+            output=to_numpy(reference.outputs[0]), dy=to_numpy(reference.dys[0]),
+            analytic_all={n: to_numpy(g) for n, g in reference.gradients.items() if g is not None and differentiable(g)},
+            numeric_all=numeric, attributes=attributes, class_name=trial.subject.name, previous=previous.get(w.name))
+        array.diagnoses = list(explain(evidence))
+
+
+def right_gradient(check, watched):
+    """The right gradient of an array in full: the analytic one where it passed, differences where they were taken."""
+    array = next(a for a in check.report.arrays if a.name == watched.name)
+    if array.numeric is not None:
+        return array.numeric
+    gradient = check.reference.gradients[watched.name]
+    return to_numpy(gradient) if array.status == "PASS" and gradient is not None else None
+
+
+def earlier_gradients(check):
+    """The gradients of a call with other inputs, which a stale gradient would equal; none where it does not run."""
+    trial = check.trial
+    rng = np.random.default_rng(check.seed + 1)
+    others = [x + array_module(x).asarray(rng.standard_normal(x.shape), x.dtype) if differentiable(x) else x
+              for x in trial.inputs]
+    try:
+        _, gradients, _ = trial.gradients(check.reference.dys, others)
+    except (ValueError, IndexError, RuntimeError):
+        return {}
+    return {n: to_numpy(g) for n, g in gradients.items() if g is not None and differentiable(g)}

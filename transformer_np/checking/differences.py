@@ -1,0 +1,266 @@
+"""Numeric derivatives with an error bar, and the verdict on one derivative.
+
+Along a direction u the outputs are evaluated at x ± h u and x ± h u / 2. With D(h) = (f(x + h u) - f(x - h u)) / 2h,
+taken output by output and only then contracted with the upstream gradient dy,
+
+    value = (4 <dy, D(h/2)> - <dy, D(h)>) / 3                       Richardson: the h² error cancels
+    bar   = 5 % of the change from D(h) to D(h/2)                   what truncation may have left
+          + C eps Σ |y| |dy| / h  over the outputs that moved       the worst that rounding may do
+    kink  = Σ |f(x + h u) - 2 f(x) + f(x - h u)| |dy| / h           over outputs whose second difference does not shrink as h²
+
+A derivative is judged over a ladder of shrinking steps. It is wrong only where two steps agree with each other and both
+exclude it. Steps are relative to the size of the array, never zero; the step that was really taken, after rounding, is used.
+Sources: Richardson 1911; Moré and Wild 2011 for measuring the noise of a function by its high differences.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..backend import array_module, to_numpy
+from .trees import differentiable
+
+LADDER = (1, 1 / 16, 1 / 256, 1 / 4096)
+TRUNCATION_SHARE = 0.05
+ROUNDING_SAFETY = 12  # 3 for Richardson, 4 for a forward pass of a few roundings each
+FINE_ENOUGH = 1e-5  # a bar below this share of the derivative's size needs no smaller step
+OK, WRONG, KINK, UNDECIDED = "ok", "wrong", "kink", "undecided"
+
+
+@dataclass
+class Measured:
+    """A numeric derivative at one step: its value, the analytic one along the same step, error bar, kink allowance."""
+
+    step: float
+    value: float
+    analytic: float
+    bar: float
+    kink: float
+    scale: float
+    moved: float  # how much the outputs moved, weighed with |dy|
+    tested: bool  # whether they moved more than rounding explains
+
+    @property
+    def off(self):
+        return abs(self.analytic - self.value)
+
+
+@dataclass
+class Judged:
+    """The verdict on one derivative, with the measurement it rests on."""
+
+    verdict: str
+    best: Measured | None
+    steps: list
+
+    @property
+    def tested(self):
+        return any(m.tested for m in self.steps)
+
+
+class Differences:
+    """Takes numeric derivatives of one trial, contracted with the upstream gradients `dys`."""
+
+    def __init__(self, trial, dys, outputs, rng, budget=None):
+        self.trial, self.dys, self.base, self.rng = trial, dys, outputs, rng
+        self.noise = [_rounding(y, trial.dtype) for y in outputs]
+        self.epsilon = max((float(np.finfo(_float_name(y)).eps) for y in outputs if differentiable(y)), default=2.2e-16)
+        self.vanished = False
+
+    # ---- how exact the function is
+
+    def measure_noise(self):
+        """Measure the rounding noise of the outputs from fourth differences along random directions.
+
+        A layer that computes in float32 inside, or cancels large numbers, is noisier than its dtype says. A kink on the
+        way looks like noise, so a large reading is taken again elsewhere and the smallest counts.
+        """
+        if not self.trial.arrays:
+            return
+        readings = None
+        for _ in range(3):
+            fresh = self._read_noise()
+            if fresh is None:
+                return
+            readings = fresh if readings is None else [min(pair) for pair in zip(readings, fresh, strict=True)]
+            if max(readings, default=0) <= 50 * self.epsilon:
+                break
+        for i, relative in enumerate(readings):
+            if differentiable(self.base[i]):
+                xp = array_module(self.base[i])
+                self.noise[i] = xp.maximum(self.noise[i], relative * _rms(self.base[i]))
+        self.epsilon = max(self.epsilon, min(2 * max(readings, default=0), 1e-2))
+
+    def _read_noise(self):
+        """Return the noise of each output relative to its RMS; None if nothing moves at any step."""
+        watched = self.trial.arrays
+        base = {w.name: self.trial.value(w).copy() for w in watched}
+        moves = {w.name: self.direction(w) for w in watched}
+        step = math.sqrt(self.epsilon) * 64
+        for _ in range(6):
+            values = []
+            try:
+                for k in (-2, -1, 1, 2):
+                    for w in watched:
+                        self.trial.place(w, base[w.name] + (k * step) * moves[w.name])
+                    values.append(self.trial.forward())
+            finally:
+                for w in watched:
+                    self.trial.place(w, base[w.name])
+            if any(bool((a != y).any()) for a, y in zip(values[3], self.base, strict=True) if differentiable(y)):
+                break
+            step *= 10  # the step vanished in rounding: take a larger one
+            if step > 1:
+                return None
+        self.vanished = step > math.sqrt(self.epsilon) * 100
+        return [_fourth_difference(y, *(v[i] for v in values)) for i, y in enumerate(self.base)]
+
+    @property
+    def step(self):
+        """The largest relative step: eps^(1/5), the best for a Richardson pair."""
+        return min(self.epsilon ** 0.2, 0.25)
+
+    # ---- directions
+
+    def direction(self, watched, mask=None):
+        """Draw a direction: random signs and sizes from 0.5 to 1.5, in units of the array's own size.
+
+        The sizes differ so that no two errors can cancel; the unit is max(|x|, RMS), or 1 for an array of zeros.
+        """
+        x = self.trial.value(watched)
+        xp = array_module(x)
+        u = self.rng.uniform(0.5, 1.5, x.shape) * self.rng.choice((-1.0, 1.0), x.shape)
+        u = xp.asarray(u, x.dtype) * self.unit(x)
+        return u if mask is None else u * mask
+
+    def unit(self, x):
+        """The unit of length of each entry of an array."""
+        xp = array_module(x)
+        rms = float(xp.sqrt((x * x).mean())) if x.size else 1.0
+        return xp.maximum(xp.abs(x), rms if rms > 0 else 1.0)
+
+    # ---- one measurement
+
+    def measure(self, watched, direction, analytic, relative_step):
+        """Measure the derivative along `direction` at one step; None where an output is not finite there."""
+        trial = self.trial
+        x = trial.value(watched)
+        xp = array_module(x)
+        base = x.copy()
+        far, near = relative_step * direction, (relative_step / 2) * direction
+        points = [base + far, base - far, base + near, base - near]
+        realised = (points[2] - points[3]) / relative_step  # the direction really taken, after rounding
+        try:
+            values = []
+            for point in points:
+                trial.place(watched, point)
+                values.append(trial.forward())
+        finally:
+            trial.place(watched, base)
+        slope = (analytic * realised).sum() if analytic is not None else xp.zeros((), x.dtype)
+        rounding = (xp.abs(analytic) * xp.abs(base)).sum() if analytic is not None else xp.zeros((), x.dtype)
+        totals = xp.stack([xp.asarray(v, "float64") for v in (slope, rounding)])
+        parts = [self._contract(*ys) for ys in zip(self.base, self.dys, self.noise, *values, strict=True)
+                 if differentiable(ys[0])]
+        numbers = to_numpy(xp.concatenate([totals, xp.stack(parts).sum(0)])) if parts else np.zeros(10)
+        return self._read(relative_step, [float(v) for v in numbers])
+
+    @staticmethod
+    def _contract(y, dy, noise, up, down, near_up, near_down):
+        """Contract the differences of one output with its upstream gradient; all sums leave in one small array."""
+        xp = array_module(y)
+        size = xp.abs(dy)
+        far, near = (up - down), (near_up - near_down)  # 2h D(h), h D(h/2)
+        bend, near_bend = up + down - 2 * y, near_up + near_down - 2 * y
+        change = (near - far / 2) * dy
+        moved = (up != down) | (near_up != near_down)
+        kinked = xp.abs(bend - 4 * near_bend) > 0.1 * xp.abs(bend) + 20 * noise
+        kink = xp.where(kinked, 4 * xp.abs(near_bend) + xp.abs(bend) / 2, 0) / 3
+        noisy = (xp.where(moved, noise, 0) * size).sum()
+        travel = xp.abs(far) / 2
+        signal = xp.where(travel > 4 * noise, travel, 0)
+        sums = [(far * dy).sum() / 2, (near * dy).sum(), (change * change).sum(), noisy, (kink * size).sum(),
+                ((near * dy) ** 2).sum(), (signal * size).sum(), (noise * size).sum()]
+        return xp.stack([xp.asarray(v, "float64") for v in sums])
+
+    def _read(self, h, numbers):
+        slope, rounding, far, near, change, noisy, kink, spread, moved, noise = numbers
+        if not all(math.isfinite(v) for v in (far, near, change, kink)):
+            return None
+        truncation = max(abs(near - far), math.sqrt(change)) / h
+        bar = TRUNCATION_SHARE * truncation + (ROUNDING_SAFETY * noisy + 4 * self.epsilon * rounding) / h
+        value = (4 * near - far) / (3 * h)
+        scale = max(abs(value), abs(slope), math.sqrt(spread) / h)
+        return Measured(h, value, slope, bar, kink / h, scale, moved / h, moved > 0)
+
+    # ---- the verdict
+
+    def judge(self, watched, direction, analytic):
+        """Judge the analytic gradient along one direction, going down the ladder of steps as far as needed."""
+        steps = []
+        for rung in LADDER:
+            measured = self.measure(watched, direction, analytic, self.step * rung)
+            if measured is None:
+                continue
+            steps.append(measured)
+            fine = measured.bar <= FINE_ENOUGH * measured.scale or not measured.tested
+            if measured.kink == 0 and measured.off <= measured.bar and fine:
+                return Judged(OK, measured, steps)
+            if len(steps) == 2 and _both_exclude(*steps):
+                return Judged(WRONG, min(steps, key=_uncertainty), steps)
+        if not steps:
+            return Judged(KINK, None, steps)
+        return self._weigh(steps)
+
+    def _weigh(self, steps):
+        ranked = sorted(steps, key=_uncertainty)
+        best = ranked[0]
+        if best.off <= best.bar:
+            return Judged(OK, best, steps)
+        if best.off <= best.bar + best.kink:
+            return Judged(KINK, best, steps)
+        for other in ranked[1:]:
+            if _both_exclude(best, other):
+                return Judged(WRONG, best, steps)
+        kinked = any(m.kink > m.bar for m in steps)
+        return Judged(KINK if kinked else UNDECIDED, best, steps)
+
+
+def _uncertainty(measured):
+    return measured.bar + measured.kink
+
+
+def _both_exclude(a, b):
+    """Whether two steps agree with each other and neither lets the analytic value stand, with a wide margin."""
+    if any(m.off <= 2 * _uncertainty(m) for m in (a, b)):
+        return False
+    apart = abs((a.value - a.analytic) - (b.value - b.analytic))
+    return apart <= max(_uncertainty(a) + _uncertainty(b), 0.1 * min(a.off, b.off))
+
+
+def _float_name(y):
+    return y.dtype if y.dtype.kind == "f" else np.float32
+
+
+def _rms(y):
+    return math.sqrt(float((y * y).mean())) if y.size else 0.0
+
+
+def _fourth_difference(y, far_down, down, up, far_up):
+    """Return the noise of an output relative to its RMS, from five equally spaced values of it."""
+    if not differentiable(y) or not y.size:
+        return 0.0
+    fourth = far_down - 4 * down + 6 * y - 4 * up + far_up
+    noise = _rms(fourth) / math.sqrt(70)  # 70 = 1 + 16 + 36 + 16 + 1
+    return noise / (_rms(y) or 1.0) if math.isfinite(noise) else 0.0
+
+
+def _rounding(y, dtype):
+    """The rounding error of one forward pass, entry by entry: eps times the entry, or the output's RMS if larger."""
+    xp = array_module(y)
+    if not differentiable(y):
+        return y
+    eps = float(np.finfo(_float_name(y)).eps)
+    rms = xp.sqrt((y * y).mean()) if y.size else 0
+    return eps * xp.maximum(xp.abs(y), rms)

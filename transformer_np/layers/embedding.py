@@ -48,7 +48,7 @@ class Embedding(Module):
     def forward(self, ids):
         """ids (...) -> y (..., D)."""
         check_ids(self, "ids", ids, self.vocab_size)
-        y = self.weight.data[ids]  # (..., D), a copy
+        y = self.weight.data.take(ids, 0)  # (..., D), a copy: data[ids] would be a view where ids is one NumPy scalar
         y *= self.scale
         self.save_for_backward(ids, output=y)
         return y

@@ -3,12 +3,15 @@
 They run before a layer changes anything, so a caught error leaves the layer as it was.
 """
 
+import numbers
+
 import numpy as np
 
 from .backend import array_module, is_float
 
 
-def _describe(value):
+def describe(value):
+    """Say in a few words what `value` is: dtype and shape of an array, else its type and text."""
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"{value.dtype.name} of shape {tuple(value.shape)}"
     return f"{type(value).__name__} {value!r:.60}"
@@ -23,20 +26,20 @@ def check_floats(owner, name, x, shape=None, last=None, min_ndim=1, dtype=None):
     """
     who = f"{type(owner).__name__}: {name}"
     if not hasattr(x, "shape") or not hasattr(x, "dtype"):
-        raise TypeError(f"{who} must be an array, got {_describe(x)}")
+        raise TypeError(f"{who} must be an array, got {describe(x)}")
     if not is_float(x):
-        raise ValueError(f"{who} must hold floating-point numbers, got {_describe(x)}")
+        raise ValueError(f"{who} must hold floating-point numbers, got {describe(x)}")
     if x.size == 0:
-        raise ValueError(f"{who} is empty: got {_describe(x)}")
+        raise ValueError(f"{who} is empty: got {describe(x)}")
     if shape is not None and (
         x.ndim != len(shape) or any(want is not None and want != got for want, got in zip(shape, x.shape, strict=True))
     ):
         expected = "(" + ", ".join("any" if n is None else str(n) for n in shape) + ")"
-        raise ValueError(f"{who} must have shape {expected}, got {_describe(x)}")
+        raise ValueError(f"{who} must have shape {expected}, got {describe(x)}")
     if x.ndim < min_ndim:
-        raise ValueError(f"{who} must have at least {min_ndim} axes, got {_describe(x)}")
+        raise ValueError(f"{who} must have at least {min_ndim} axes, got {describe(x)}")
     if last is not None and x.shape[-1] != last:
-        raise ValueError(f"{who} must have last axis {last}, got {_describe(x)}")
+        raise ValueError(f"{who} must have last axis {last}, got {describe(x)}")
     if dtype is not None and x.dtype != dtype:
         raise ValueError(
             f"{who} is {x.dtype.name} but the layer is {np.dtype(dtype).name}: convert one of them "
@@ -52,13 +55,13 @@ def check_ids(owner, name, ids, size, ndim=None):
     """
     who = f"{type(owner).__name__}: {name}"
     if not hasattr(ids, "shape") or not hasattr(ids, "dtype"):
-        raise TypeError(f"{who} must be an integer array, got {_describe(ids)}")
+        raise TypeError(f"{who} must be an integer array, got {describe(ids)}")
     if ids.dtype.kind not in "iu":
-        raise ValueError(f"{who} must hold integers, got {_describe(ids)}")
+        raise ValueError(f"{who} must hold integers, got {describe(ids)}")
     if ndim is not None and ids.ndim != ndim:
-        raise ValueError(f"{who} must have {ndim} axes, got {_describe(ids)}")
+        raise ValueError(f"{who} must have {ndim} axes, got {describe(ids)}")
     if ids.size == 0:
-        raise ValueError(f"{who} is empty: got {_describe(ids)}")
+        raise ValueError(f"{who} is empty: got {describe(ids)}")
     low, high = int(ids.min()), int(ids.max())
     if low < 0 or high >= size:
         bad = low if low < 0 else high
@@ -74,16 +77,16 @@ def check_mask(owner, mask, shape, name="mask"):
     """
     who = f"{type(owner).__name__}: {name}"
     if not hasattr(mask, "shape") or not hasattr(mask, "dtype"):
-        raise TypeError(f"{who} must be a boolean array, got {_describe(mask)}")
+        raise TypeError(f"{who} must be a boolean array, got {describe(mask)}")
     if mask.dtype.kind != "b":
-        raise ValueError(f"{who} must be boolean with True where a query may attend, got {_describe(mask)}")
+        raise ValueError(f"{who} must be boolean with True where a query may attend, got {describe(mask)}")
     if mask.ndim not in (2, len(shape)):
         raise ValueError(
-            f"{who} must have 2 axes (T, S) or {len(shape)} axes, got {_describe(mask)}; "
+            f"{who} must have 2 axes (T, S) or {len(shape)} axes, got {describe(mask)}; "
             "for one mask a sentence write mask[:, None]"
         )
     if any(m not in (1, n) for m, n in zip(mask.shape[::-1], tuple(shape)[::-1], strict=False)):
-        raise ValueError(f"{who} must broadcast to {tuple(shape)}, got {_describe(mask)}")
+        raise ValueError(f"{who} must broadcast to {tuple(shape)}, got {describe(mask)}")
 
 
 def check_same_device(owner, **arrays):
@@ -98,6 +101,13 @@ def check_positive(owner, **sizes):
     for name, n in sizes.items():
         if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
             raise ValueError(f"{type(owner).__name__}: {name} must be an integer of at least 1, got {n!r}")
+
+
+def check_real(owner, **values):
+    """Raise TypeError unless every named value is a real number."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise TypeError(f"{type(owner).__name__}: {name} must be a number, got {describe(value)}")
 
 
 def check_choice(owner, name, value, choices):

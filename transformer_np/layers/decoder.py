@@ -1,6 +1,6 @@
 """The decoder: like the encoder, with a third sub-layer that looks at the encoder's output."""
 
-from ..checks import check_choice, check_positive
+from ..checks import check_choice, check_floats, check_mask, check_positive
 from ..module import Module
 from .dropout import Dropout
 from .feed_forward import FeedForward
@@ -35,7 +35,7 @@ class DecoderLayer(Module):
     ):
         super().__init__(seed, dtype)
         check_choice(self, "norm", norm, ("post", "pre"))
-        self.norm = norm
+        self.norm, self.d_model, self.n_heads = norm, d_model, n_heads
         options = {"seed": self.rng, "dtype": dtype}
         self.self_attention = MultiHeadAttention(d_model, n_heads, dropout=dropout, bias=bias, **options)
         self.dropout1 = Dropout(dropout, **options)
@@ -49,6 +49,14 @@ class DecoderLayer(Module):
 
     def forward(self, x, memory, mask=None, memory_mask=None):
         """x (B, T, D), memory (B, S, D) -> y (B, T, D)."""
+        # All is checked before any part runs: a part that has run keeps new activations, and others still old ones.
+        check_floats(self, "x", x, shape=(None, None, self.d_model), dtype=self.dtype)
+        check_floats(self, "memory", memory, shape=(len(x), None, self.d_model), dtype=self.dtype)
+        shape = (len(x), self.n_heads, x.shape[1])
+        if mask is not None:
+            check_mask(self, mask, (*shape, x.shape[1]))
+        if memory_mask is not None:
+            check_mask(self, memory_mask, (*shape, memory.shape[1]), "memory_mask")
         if self.norm == "post":
             x = self.norm1(x + self.dropout1(self.self_attention(x, x, x, mask)))
             x = self.norm2(x + self.dropout2(self.cross_attention(x, memory, memory, memory_mask)))

@@ -1,6 +1,6 @@
 """The encoder: a stack of layers, each self-attention and a feed-forward network with a residual path around both."""
 
-from ..checks import check_choice, check_positive
+from ..checks import check_choice, check_floats, check_mask, check_positive
 from ..module import Module
 from .dropout import Dropout
 from .feed_forward import FeedForward
@@ -35,7 +35,7 @@ class EncoderLayer(Module):
     ):
         super().__init__(seed, dtype)
         check_choice(self, "norm", norm, ("post", "pre"))
-        self.norm = norm
+        self.norm, self.d_model, self.n_heads = norm, d_model, n_heads
         options = {"seed": self.rng, "dtype": dtype}
         self.self_attention = MultiHeadAttention(d_model, n_heads, dropout=dropout, bias=bias, **options)
         self.dropout1 = Dropout(dropout, **options)
@@ -46,6 +46,10 @@ class EncoderLayer(Module):
 
     def forward(self, x, mask=None):
         """x (B, S, D) -> y (B, S, D)."""
+        # All is checked before any part runs: a part that has run keeps new activations, and others still old ones.
+        check_floats(self, "x", x, shape=(None, None, self.d_model), dtype=self.dtype)
+        if mask is not None:
+            check_mask(self, mask, (len(x), self.n_heads, x.shape[1], x.shape[1]))
         if self.norm == "post":
             x = self.norm1(x + self.dropout1(self.self_attention(x, x, x, mask)))
             return self.norm2(x + self.dropout2(self.feed_forward(x)))

@@ -1,6 +1,6 @@
 """Multi-head attention: several attentions side by side, each in a projection of its own."""
 
-from ..checks import check_floats, check_positive
+from ..checks import check_floats, check_mask, check_positive
 from ..module import Module
 from .attention import ScaledDotProductAttention
 from .linear import Linear
@@ -35,7 +35,7 @@ class MultiHeadAttention(Module):
         self, d_model, n_heads, *, d_key=None, d_value=None, dropout=0.0, bias=True, seed=None, dtype="float32"
     ):
         super().__init__(seed, dtype)
-        d_key, d_value = d_key or d_model, d_value or d_model
+        d_key, d_value = (d_model if d is None else d for d in (d_key, d_value))
         check_positive(self, d_model=d_model, n_heads=n_heads, d_key=d_key, d_value=d_value)
         if d_model % n_heads:
             raise ValueError(f"MultiHeadAttention: d_model {d_model} must be a multiple of n_heads {n_heads}")
@@ -57,6 +57,8 @@ class MultiHeadAttention(Module):
         check_floats(self, "query", query, shape=(None, None, self.d_model), dtype=self.dtype)
         check_floats(self, "key", key, shape=(len(query), None, self.d_key), dtype=self.dtype)
         check_floats(self, "value", value, shape=(*key.shape[:2], self.d_value), dtype=self.dtype)
+        if mask is not None:
+            check_mask(self, mask, (len(query), self.n_heads, query.shape[1], key.shape[1]))
         q = split_heads(self.w_q(query), self.n_heads)  # (B, H, T, K)
         k = split_heads(self.w_k(key), self.n_heads)  # (B, H, S, K)
         v = split_heads(self.w_v(value), self.n_heads)  # (B, H, S, K)

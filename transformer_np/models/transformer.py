@@ -1,8 +1,9 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), assembled from its layers: figure 1."""
 
 from ..backend import array_module
-from ..checks import check_choice, check_ids, check_positive
+from ..checks import check_choice, check_ids, check_positive, describe
 from ..layers import Decoder, Dropout, Embedding, Encoder, LearnedPositions, OutputProjection, SinusoidalPositions
+from ..layers.positions import check_length
 from ..masks import look_ahead_mask
 from ..module import Module
 from .files import save
@@ -87,6 +88,10 @@ class Transformer(Module):
         check_ids(self, "tgt", tgt, self.tgt_embedding.vocab_size, ndim=2)
         if len(src) != len(tgt):
             raise ValueError(f"Transformer: src and tgt must have the same batch size, got {src.shape} and {tgt.shape}")
+        check_length(self.src_positions, src.shape[1], 0)
+        check_length(self.tgt_positions, tgt.shape[1], 0)
+        src_mask, tgt_mask = self._real_tokens("src_mask", src, src_mask), self._real_tokens("tgt_mask", tgt, tgt_mask)
+        # All is checked by now: an error after the encoder has run would leave it with other activations than the rest.
         memory, src_mask = self.encode(src, src_mask)
         return self.output(self.decode(tgt, memory, src_mask, tgt_mask))
 
@@ -119,9 +124,9 @@ class Transformer(Module):
         """Return `mask`, or where it is None, True at every token that is not padding: (B, L)."""
         if mask is None:
             return ids != self.pad_id
-        if mask.dtype.kind != "b" or mask.shape != ids.shape:
+        if not hasattr(mask, "dtype") or mask.dtype.kind != "b" or mask.shape != ids.shape:
             raise ValueError(
                 f"Transformer: {name} must be boolean of shape {tuple(ids.shape)}, True at real tokens, "
-                f"got {mask.dtype.name} of shape {tuple(mask.shape)}"
+                f"got {describe(mask)}"
             )
         return mask

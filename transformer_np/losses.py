@@ -3,7 +3,7 @@
 import warnings
 
 from .backend import array_module
-from .checks import check_choice, check_floats, check_ids
+from .checks import check_choice, check_floats, check_ids, check_real
 from .module import Module, is_inference
 
 
@@ -22,6 +22,7 @@ class CrossEntropy(Module):
 
     def __init__(self, label_smoothing=0.0, ignore_index=None, spread="all", *, seed=None, dtype="float32"):
         super().__init__(seed, dtype)
+        check_real(self, label_smoothing=label_smoothing)
         if not 0 <= label_smoothing < 1:
             raise ValueError(
                 f"CrossEntropy: label_smoothing must be at least 0 and less than 1, got {label_smoothing!r}"
@@ -43,10 +44,12 @@ class CrossEntropy(Module):
                 f"CrossEntropy: targets must have shape {logits.shape[:-1]}, got {getattr(targets, 'shape', targets)!r}"
             )
         counts = xp.ones(targets.shape, bool) if self.ignore_index is None else targets != self.ignore_index
-        check_ids(self, "targets", xp.where(counts, targets, 0), vocab_size)
+        check_ids(self, "targets", xp.where(counts, targets, targets.dtype.type(0)), vocab_size)
         counts, targets = counts.reshape(-1), xp.where(counts, targets, 0).reshape(-1)  # (N,), (N,)
-        if n_tokens is None:
-            n_tokens = int(counts.sum())
+        here = int(counts.sum())
+        n_tokens = here if n_tokens is None else n_tokens
+        if n_tokens < here:
+            raise ValueError(f"CrossEntropy: n_tokens {n_tokens} is less than the {here} tokens that count here")
         if n_tokens == 0:
             warnings.warn("CrossEntropy: no token counts in this batch, so the loss is 0", stacklevel=2)
 

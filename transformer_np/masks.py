@@ -6,10 +6,13 @@ They are combined with `&` and select scores; they are never added to them.
 import numpy as np
 
 from .backend import array_module
+from .checks import describe
 
 
 def padding_mask(ids, pad_id=0):
-    """Return (B, 1, 1, S): True at the keys that are real tokens. `ids` is (B, S)."""
+    """Return (B, 1, 1, S): True at the keys that are real tokens. `ids` is (B, S); ValueError where it is not."""
+    if getattr(ids, "ndim", None) != 2:
+        raise ValueError(f"padding_mask: ids must be an array (B, S), got {describe(ids)}")
     return (ids != pad_id)[:, None, None, :]
 
 

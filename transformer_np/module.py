@@ -63,6 +63,11 @@ class Parameter:
             self._grad = array_module(self.data).zeros_like(self.data)
         return self._grad
 
+    @property
+    def has_grad(self):
+        """Whether there is a gradient: False after `zero_grad` until something is added."""
+        return self._grad is not None
+
     @grad.setter
     def grad(self, value):
         if value is not None and (value.shape != self.data.shape or value.dtype != self.data.dtype):
@@ -234,6 +239,8 @@ class Module:
     def astype(self, dtype):
         """Convert every parameter and gradient to `dtype`, in place; return self. What forward kept is dropped."""
         dtype = np.dtype(dtype)
+        if not is_float(np.empty(0, dtype)):
+            raise ValueError(f"{type(self).__name__}.astype: dtype must be a floating-point type, got {dtype.name!r}")
         for _, module in self.named_modules():
             module.dtype = dtype
             module._saved = None

@@ -1,6 +1,7 @@
 """Greedy decoding: at every step take the most likely next token."""
 
 from ..backend import array_module
+from ..checks import check_ids
 from ..module import inference
 
 
@@ -13,6 +14,9 @@ def greedy(model, src, max_len=None, bos_id=1, eos_id=2):
     """
     xp = array_module(src)
     limit = model.config["max_len"] if max_len is None else max_len
+    check_ids(model, "src", src, model.src_embedding.vocab_size, ndim=2)
+    if limit is None:
+        raise ValueError("greedy: this model has no max_len of its own, so max_len must be given")
     if limit < 1:
         raise ValueError(f"greedy: max_len must be at least 1, got {max_len}")
     training = model.training

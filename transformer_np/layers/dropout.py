@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..backend import array_module
-from ..checks import check_floats
+from ..checks import check_floats, check_real
 from ..module import Module
 
 
@@ -20,6 +20,7 @@ class Dropout(Module):
 
     def __init__(self, p=0.1, *, seed=None, dtype="float32"):
         super().__init__(seed, dtype)
+        check_real(self, p=p)
         if not 0 <= p < 1:
             raise ValueError(f"Dropout: p must be at least 0 and less than 1, got {p!r}")
         self.p = p

@@ -1,6 +1,7 @@
 """Adam: each number gets a step of its own size, from running means of its gradient and squared gradient."""
 
 from ..backend import array_module
+from ..checks import check_real
 from .optimizer import Optimizer
 
 
@@ -58,8 +59,9 @@ class Adam(Optimizer):
 
     def __init__(self, parameters, lr=1e-3, betas=(0.9, 0.98), eps=1e-9):
         super().__init__(parameters, lr)
-        if not (0 <= betas[0] < 1 and 0 <= betas[1] < 1):
-            raise ValueError(f"{type(self).__name__}: betas must be at least 0 and less than 1, got {betas!r}")
+        check_real(self, eps=eps)
+        if not (isinstance(betas, (tuple, list)) and len(betas) == 2 and all(0 <= b < 1 for b in betas)):
+            raise ValueError(f"{type(self).__name__}: betas must be two numbers in 0 <= b < 1, got {betas!r}")
         if not eps > 0:
             raise ValueError(f"{type(self).__name__}: eps must be positive, got {eps!r}")
         self.betas, self.eps = betas, eps
@@ -83,6 +85,7 @@ class AdamW(Adam):
 
     def __init__(self, parameters, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01):
         super().__init__(parameters, lr, betas, eps)
-        if weight_decay < 0:
+        check_real(self, weight_decay=weight_decay)
+        if not weight_decay >= 0:
             raise ValueError(f"AdamW: weight_decay must not be negative, got {weight_decay!r}")
         self.weight_decay = weight_decay

@@ -1,8 +1,12 @@
 """What every optimiser shares: parameters, a step counter, a learning rate that may follow a schedule, and state."""
 
+import math
+from collections.abc import Iterable
+
 import numpy as np
 
 from ..backend import array_module, to_numpy
+from ..checks import check_real
 from ..module import Parameter
 
 
@@ -17,6 +21,8 @@ class Optimizer:
     buffers = ()
 
     def __init__(self, parameters, lr):
+        if not isinstance(parameters, Iterable):
+            raise TypeError(f"{type(self).__name__}: pass model.parameters(), got a {type(parameters).__name__}")
         self.parameters = list(parameters)
         if not self.parameters:
             raise ValueError(f"{type(self).__name__}: got no parameters")
@@ -27,8 +33,10 @@ class Optimizer:
                 )
         if len({id(p) for p in self.parameters}) != len(self.parameters):
             raise ValueError(f"{type(self).__name__}: a parameter is listed twice: a shared one must be updated once")
-        if not callable(lr) and not lr > 0:
-            raise ValueError(f"{type(self).__name__}: lr must be positive, got {lr!r}")
+        if not callable(lr):
+            check_real(self, lr=lr)
+            if not 0 < lr < math.inf:
+                raise ValueError(f"{type(self).__name__}: lr must be positive, got {lr!r}")
         self.lr = lr
         self.t = 0
         self.state = {name: [None] * len(self.parameters) for name in self.buffers}
@@ -38,13 +46,25 @@ class Optimizer:
         return self.lr(step) if callable(self.lr) else self.lr
 
     def step(self):
-        """Update every parameter once from its gradient."""
-        lr = float(self.learning_rate(self.t + 1))
+        """Update every parameter once from its gradient.
+
+        Raises RuntimeError where no parameter has a gradient at all, and ValueError where the schedule gives something
+        that is no learning rate; then nothing has changed.
+        """
+        if not any(p.has_grad for p in self.parameters):
+            raise RuntimeError(
+                f"{type(self).__name__}.step: no parameter has a gradient: call backward after zero_grad and before "
+                "step, on the model whose parameters this optimiser was given"
+            )
+        lr = self.learning_rate(self.t + 1)
+        check_real(self, lr=lr)
+        if not 0 <= lr < math.inf:
+            raise ValueError(f"{type(self).__name__}: lr is {lr!r} at step {self.t + 1}")
+        lr = float(lr)  # a NumPy float64 would promote float32 parameters
         self.t += 1
         for i, p in enumerate(self.parameters):
             for name in self.buffers:
-                if self.state[name][i] is None:
-                    self.state[name][i] = array_module(p.data).zeros_like(p.data)
+                self.state[name][i] = _matching(self.state[name][i], p.data)
             self.update(p, lr, *(self.state[name][i] for name in self.buffers))
 
     def update(self, p, lr, *buffers):
@@ -68,6 +88,8 @@ class Optimizer:
     def load_state_dict(self, state):
         """Take over a state_dict. Raises ValueError, before anything changes, for buffers that do not fit."""
         expected = {f"{name}.{i}": p for name in self.buffers for i, p in enumerate(self.parameters)}
+        if "t" not in state or (state["t"] > 0 and expected.keys() - state.keys()):
+            raise ValueError(f"{type(self).__name__}.load_state_dict: the step counter t or some buffers are missing")
         for key, value in state.items():
             if key != "t" and (
                 key not in expected or value.shape != expected[key].shape or value.dtype != expected[key].data.dtype
@@ -78,3 +100,11 @@ class Optimizer:
             for i, p in enumerate(self.parameters):
                 value = state.get(f"{name}.{i}")
                 self.state[name][i] = None if value is None else array_module(p.data).array(value)
+
+
+def _matching(buffer, data):
+    """Return the buffer with the dtype and on the device of `data`, which the model may have changed; None as zeros."""
+    xp = array_module(data)
+    if buffer is None:
+        return xp.zeros_like(data)
+    return xp.asarray(to_numpy(buffer) if xp is np else buffer, dtype=data.dtype)

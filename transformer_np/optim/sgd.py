@@ -1,5 +1,6 @@
 """Stochastic gradient descent, with momentum if wanted."""
 
+from ..checks import check_real
 from .optimizer import Optimizer
 
 
@@ -14,6 +15,7 @@ class SGD(Optimizer):
 
     def __init__(self, parameters, lr, momentum=0.0):
         super().__init__(parameters, lr)
+        check_real(self, momentum=momentum)
         if not 0 <= momentum < 1:
             raise ValueError(f"SGD: momentum must be at least 0 and less than 1, got {momentum!r}")
         self.momentum = momentum

@@ -5,6 +5,8 @@ import os
 import pathlib
 import tempfile
 
+import numpy as np
+
 
 def save(model, path):
     """Write `model` to `path`, all or nothing: a full disk or an interruption leaves an older file there as it was.
@@ -14,8 +16,14 @@ def save(model, path):
     """
     from safetensors.numpy import save as to_bytes
 
-    header = {"format": "transformer_np", "model": type(model).__name__, "config": json.dumps(model.config)}
+    config = {**model.config, "dtype": model.dtype.name}  # astype may have changed it since
+    header = {"format": "transformer_np", "model": type(model).__name__, "config": json.dumps(config, default=_plain)}
     write_atomically(path, to_bytes(model.state_dict(), metadata=header))
+
+
+def _plain(value):
+    """Turn a NumPy number into Python's, and a generator given as seed into null: JSON knows neither."""
+    return value.item() if isinstance(value, np.generic) else None
 
 
 def write_atomically(path, content):

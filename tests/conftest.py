@@ -1,0 +1,20 @@
+"""What all tests share: where a GPU is missing, tests marked `gpu` are skipped, and say so."""
+
+import pytest
+
+from transformer_np.backend import gpu_available
+
+
+def pytest_collection_modifyitems(items):
+    """Skip what needs a GPU where there is none."""
+    if gpu_available():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="needs CuPy and a GPU"))
+
+
+@pytest.fixture(params=["numpy", pytest.param("cupy", marks=pytest.mark.gpu)])
+def device(request):
+    """Each test that asks for it runs on NumPy, and the same lines again on CuPy."""
+    return request.param

@@ -52,9 +52,21 @@ def same(a, b, epsilon, scale=None):
     return bool(xp.abs(a - b).max() <= tolerance(epsilon) * size) or bool((a == b).all())
 
 
+def size_of(*arrays):
+    """The largest entry of some arrays, None left out."""
+    return max((float(array_module(a).abs(a).max()) for a in arrays if a is not None and a.size), default=0.0)
+
+
+def noise_scale(gradients):
+    """A size below which a gradient may be nothing but rounding: a true zero comes out as a sum that cancels."""
+    return 1e-4 * size_of(*gradients.values())
+
+
 def unequal(left, right, epsilon):
     """Name the arrays of two gradient dictionaries that differ by more than rounding."""
-    return [name for name in left if not same(left[name], right[name], epsilon)]
+    least = noise_scale(left)
+    return [name for name in left
+            if not same(left[name], right[name], epsilon, max(size_of(left[name], right[name]), least))]
 
 
 def _list(names):
@@ -117,10 +129,10 @@ def accumulation(trial, reference, epsilon):
     trial.forward()
     trial.backward(reference.dys)
     twice = trial.parameter_gradients()
-    found = []
+    found, least = [], noise_scale(reference.gradients)
     for w in slots:
         once = reference.gradients[w.name]
-        if once is None or same(twice[w.name], 2 * once, epsilon):
+        if once is None or same(twice[w.name], 2 * once, epsilon, max(2 * size_of(once), least)):
             continue
         replaced = same(twice[w.name], once, epsilon)
         found.append(Finding("accumulation", f"a second run must add to the gradient of {w.name}, "
@@ -136,11 +148,11 @@ def second_backward(trial, reference, epsilon):
     except Exception:  # refusing is right, whatever the words
         return []
     inputs = trial.input_gradients(returned)
-    changed = [name for name in inputs if not same(inputs[name], reference.gradients[name], epsilon)]
-    parameters = trial.parameter_gradients()
-    for name, gradient in parameters.items():
+    changed = unequal(inputs, {name: reference.gradients[name] for name in inputs}, epsilon)
+    least = noise_scale(reference.gradients)
+    for name, gradient in trial.parameter_gradients().items():
         once = reference.gradients[name]
-        if once is not None and not (same(gradient, 2 * once, epsilon) or same(gradient, once, epsilon)):
+        if once is not None and not any(same(gradient, n * once, epsilon, max(size_of(once), least)) for n in (1, 2)):
             changed.append(name)
     if not changed:
         return []
@@ -156,12 +168,11 @@ def linearity(trial, reference, epsilon):
     a, b = 2.5, -0.75
     _, v, _ = trial.gradients(other)
     _, mixed, _ = trial.gradients([a * u + b * w for u, w in zip(reference.dys, other, strict=True)])
-    broken = []
+    broken, least = [], noise_scale(reference.gradients)
     for name, u in reference.gradients.items():
         if u is None or v[name] is None or mixed[name] is None or u.shape != mixed[name].shape:
             continue
-        xp = array_module(u)
-        scale = float(abs(a) * xp.abs(u).max() + abs(b) * xp.abs(v[name]).max()) if u.size else 0.0
+        scale = max(a * size_of(u) - b * size_of(v[name]), least)
         if not same(mixed[name], a * u + b * v[name], epsilon, scale):
             broken.append(name)
     if not broken:

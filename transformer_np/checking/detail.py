@@ -8,7 +8,7 @@ from .evidence import Evidence
 from .locate import locate, numeric_gradient, wrong_entries
 from .trees import differentiable
 from .walk import record, sublayers
-from .witnesses import taylor, taylor_rate
+from .witnesses import taylor
 
 WHOLE = 1024  # up to this many entries a wrong gradient is compared entry by entry
 FEW = 3  # so many wrong arrays of a model are searched
@@ -16,11 +16,13 @@ FEW = 3  # so many wrong arrays of a model are searched
 
 def detail(check):
     """Fill in the culprit, the wrong entries, and the diagnoses of a failed check."""
-    layer = check.trial.layer
+    layer, only_manners = check.trial.layer, not wrong_arrays(check)
     if layer is not None and sublayers(layer):
-        if blame(check):
+        if blame(check, contracts=only_manners):
             for watched, array in wrong_arrays(check)[:FEW]:
                 find_entries(check, watched, array, whole=64)
+            return
+        if only_manners:
             return
         check.report.culprit = f"{check.report.subject} itself: its parts pass, so look at how it puts them together"
     for watched, array in wrong_arrays(check):
@@ -34,7 +36,7 @@ def wrong_arrays(check):
     return [(by_name[a.name], a) for a in check.report.arrays if a.status in ("FAIL", "SHAPE")]
 
 
-def blame(check):
+def blame(check, contracts=False):
     """Check each sub-layer with what it really got; keep the first wrong one. Returns whether there is one."""
     from .gradcheck import Check
 
@@ -43,8 +45,8 @@ def blame(check):
     for call in finished:
         if len(call.upstream) != len([y for y in call.outputs if differentiable(y)]) and call.upstream:
             continue
-        inner = Check(upstream=call.upstream or None, seed=check.seed, dtype=check.dtype, randomize=False, contracts=False,
-                      explain=True)
+        inner = Check(upstream=call.upstream or None, seed=check.seed, dtype=check.dtype, randomize=False, contracts=contracts,
+                      skip=check.skip)
         inner.call = {"parameters": None, "replay": False, "reseed": check.trial.reseed}
         report = inner.run(call.layer, call.args, call.kwargs)
         trial.forwards += report.forwards
@@ -78,10 +80,7 @@ def find_entries(check, watched, array, whole=WHOLE):
         if more:
             array.note = array.note or f"at least {wrong} entries are wrong"
     if fits and array.slopes:
-        trial, reference = check.trial, check.reference
-        direction = check.differences.direction(watched)
-        steps, remainders, floor = taylor(trial, reference.dys, reference.outputs, watched, direction, gradient)
-        array.taylor, array.rate = (steps, remainders, floor), taylor_rate(remainders, floor)
+        array.taylor = taylor(check.trial, check.reference, {watched: check.differences.direction(watched)})
 
 
 def diagnose(check):

@@ -15,15 +15,15 @@ from .sequences import causality, padding, rows
 from .shrink import reproduce
 from .trees import differentiable, leaves
 from .trial import Trial
-from .vacuity import randomize, special_points, weaknesses, why_untested
+from .vacuity import randomize, some, special_points, weaknesses, why_untested
 from .walk import first_nonfinite, record, sublayers
-from .witnesses import complex_step, taylor, taylor_rate
+from .witnesses import complex_step, taylor
 
 SINGLE = 1e-11  # a relative noise above this means that something computes in less than float64
 
 
 def gradcheck(subject, *inputs, upstream=None, parameters=None, seed=0, dtype="float64", randomize=True, replay=False,
-              reseed=None, contracts=True, skip=(), causal=False, padding=None, independent_rows=False, directions=3,
+              reseed=None, contracts=True, skip=(), causal=False, padding=None, independent_rows=False, directions=2,
               explain=True, keywords=None, **forward_keywords):
     """Check a backward against finite differences of its forward, and both against their contracts.
 
@@ -68,7 +68,7 @@ class Check:
     """One check under way: its options, its trial, and the report that grows."""
 
     def __init__(self, upstream=None, seed=0, dtype="float64", randomize=True, contracts=True, skip=(), causal=False,
-                 padding=None, independent_rows=False, directions=3, explain=True):
+                 padding=None, independent_rows=False, directions=2, explain=True):
         self.upstream, self.seed, self.dtype, self.randomize = upstream, seed, dtype, randomize
         self.contracts, self.skip, self.causal, self.padding = contracts, skip, causal, padding
         self.independent_rows, self.directions, self.explain = independent_rows, directions, explain
@@ -218,8 +218,10 @@ class Check:
         for problem, words in self.problems:
             if problem == "count":
                 raise Stop("SHAPE", words)
+        self.complex_works = True
         for w in self.trial.arrays:
             self.report.arrays.append(self.judge_array(w))
+        self.hear_taylor()
 
     def judge_array(self, w):
         """Return the `ArrayReport` of one array."""
@@ -248,7 +250,7 @@ class Check:
         elif verdicts & {KINK, UNDECIDED}:
             self._look_past_kinks(w, gradient, out)
         if verdicts == {OK}:
-            self._hear_witnesses(w, gradient, direction, out)
+            self._hear_witness(w, gradient, direction, out)
         return out
 
     def _judge_misfit(self, w, gradient, shape):
@@ -294,21 +296,28 @@ class Check:
         out.note = (f"no derivative at {places}" + (" and more" if len(out.entries) > 4 else "") if places
                     else "the differences do not settle as the step shrinks")
 
-    def _hear_witnesses(self, w, gradient, direction, out):
-        trial, reference = self.trial, self.reference
-        if trial.subject.is_scalar or self.trial.dtype == np.float64:
-            value = complex_step(trial, reference.dys, w, direction)
-            if value is not None:
-                a, n, bar = out.slopes[-1]
-                slope = float((gradient * direction).sum())
-                out.complex_slope = (value, slope)
-                if abs(value - slope) > 10 * bar + 1e-9 * abs(slope):
-                    self.report.notes.append(f"the complex step disagrees for {w.name}: it gives {value:.6g}, differences "
-                                             f"{n:.6g}; forward probably uses abs, var or another function that drops the "
-                                             "imaginary part, so this witness does not count")
-                    out.complex_slope = None
-        steps, remainders, floor = taylor(trial, reference.dys, reference.outputs, w, direction, gradient)
-        out.taylor, out.rate = (steps, remainders, floor), taylor_rate(remainders, floor)
+    def _hear_witness(self, w, gradient, direction, out):
+        """The complex step, where forward lets it through; after one refusal it is not asked again."""
+        if not self.complex_works or self.trial.dtype != np.float64:
+            return
+        value = complex_step(self.trial, self.reference.dys, w, direction)
+        if value is None:
+            self.complex_works = False
+            return
+        _, n, bar = out.slopes[-1]
+        slope = float((gradient * direction).sum())
+        if abs(value - slope) > 10 * bar + 1e-9 * abs(slope):
+            self.report.notes.append(f"the complex step disagrees for {w.name}: it gives {value:.6g}, differences {n:.6g}; "
+                                     "forward probably uses abs, var or another function that drops the imaginary part, "
+                                     "so this witness does not count")
+        else:
+            out.complex_slope = (value, slope)
+
+    def hear_taylor(self):
+        """The Taylor rate, along one direction through every array at once."""
+        usable = [w for w, a in zip(self.trial.arrays, self.report.arrays, strict=True) if a.slopes]
+        if usable:
+            self.report.taylor = taylor(self.trial, self.reference, {w: self.differences.direction(w) for w in usable})
 
     # ---- what was not tested
 
@@ -341,9 +350,9 @@ class Check:
                 report.warnings.append(f"{w.name} is {word}, which hides mistakes")
         if self.upstream is not None and all(bool((dy == dy.ravel()[:1]).all()) for dy in self.reference.dys):
             report.warnings.append("the upstream gradient is one number everywhere, which hides mistakes: leave it out")
-        report.warnings += weaknesses(trial, self.reference.outputs)
+        report.warnings += weaknesses(trial)
         if self.redrawn:
-            report.notes.append(f"drawn afresh for the check, since constants hide mistakes: {', '.join(self.redrawn)}")
+            report.notes.append(f"drawn afresh for the check, since constants hide mistakes: {some(self.redrawn)}")
 
     @staticmethod
     def _vacuous(array, note):
@@ -369,7 +378,7 @@ class Check:
         if self.padding is not None:
             report.findings += padding(trial, reference, epsilon, self.padding)
             report.contracts.append("padding")
-        if any(kind == "short" for kind, _ in self.problems):
+        if any(kind == "short" for kind, _ in self.problems) and not trial.subject.is_scalar:
             report.notes.append("backward leaves out the inputs that have no gradient; the contract is one gradient for each "
                                 "input, None for ids and masks")
 

@@ -61,10 +61,11 @@ def _taylor_slope(axis, array):
     axis.set_xlabel("step h (relative)")
     axis.set_ylabel("|f(x+hu) - f(x) - h<g,u>|")
     if array.taylor:
-        h, remainder, floor = (np.asarray(v) for v in array.taylor)
+        h, remainder = np.asarray(array.taylor.steps), np.asarray(array.taylor.remainders)
+        rate = array.taylor.rate
         top = max(remainder[0], 1e-300)
-        axis.loglog(h, np.maximum(remainder, 1e-300), "o-", label=f"rate {array.rate:.2f}" if array.rate else "remainder")
+        axis.loglog(h, np.maximum(remainder, 1e-300), "o-", label=f"rate {rate:.2f}" if rate is not None else "remainder")
         axis.loglog(h, top * (h / h[0]), ":", label="slope 1: wrong")
         axis.loglog(h, top * (h / h[0]) ** 2, "--", label="slope 2: right")
-        axis.axhline(max(float(floor), 1e-300), color="0.6", linewidth=0.8, label="rounding")
+        axis.axhline(max(array.taylor.floor, 1e-300), color="0.6", linewidth=0.8, label="rounding")
         axis.legend(fontsize=7)

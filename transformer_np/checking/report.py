@@ -41,9 +41,10 @@ class ArrayReport:
     analytic: np.ndarray | None = None
     numeric: np.ndarray | None = None
     bar: np.ndarray | None = None
+    tested: bool = False
+    flat: bool = False
     steps: list = field(default_factory=list)
-    taylor: tuple | None = None
-    rate: float | None = None
+    taylor: object = None
     complex_slope: tuple | None = None
     diagnoses: list = field(default_factory=list)
 
@@ -54,8 +55,9 @@ class ArrayReport:
 
     @property
     def resolution(self):
-        """The smallest relative error that this check could have seen: the error bar over the slope."""
-        return max((bar / max(abs(a), abs(n), 1e-300) for a, n, bar in self.slopes), default=0.0)
+        """The smallest relative error that this check could have seen: the error bar over the largest slope."""
+        size = max((max(abs(a), abs(n)) for a, n, _ in self.slopes), default=0.0)
+        return max((bar for _, _, bar in self.slopes), default=0.0) / (size or 1.0)
 
     def lines(self):
         """The verdict in words."""
@@ -78,7 +80,7 @@ class ArrayReport:
     def to_dict(self):
         return {"name": self.name, "kind": self.kind, "shape": list(self.shape), "status": self.status, "note": self.note,
                 "slopes": [list(s) for s in self.slopes], "entries": [e.to_dict() for e in self.entries],
-                "n_wrong": self.n_wrong, "taylor_rate": self.rate,
+                "n_wrong": self.n_wrong, "taylor_rate": self.taylor.rate if self.taylor else None,
                 "complex_step": None if self.complex_slope is None else list(self.complex_slope),
                 "diagnoses": [d.to_dict() for d in self.diagnoses]}
 
@@ -96,6 +98,7 @@ class Report:
     contracts: list = field(default_factory=list)
     warnings: list = field(default_factory=list)
     notes: list = field(default_factory=list)
+    taylor: object = None
     culprit: str = ""
     culprit_report: object = None
     smallest: dict = field(default_factory=dict)
@@ -168,19 +171,15 @@ class Report:
         return "\n".join(out)
 
     def _witness_lines(self):
-        compared = [a for a in self.arrays if a.slopes]
-        if not compared:
-            return []
-        worst = max(a.resolution for a in compared if a.status == "PASS") if any(
-            a.status == "PASS" for a in compared) else None
+        """What the three witnesses say, in one line."""
         words = []
-        if worst is not None:
-            words.append(f"differences see relative errors above {worst:.0e}")
-        rates = [a.rate for a in compared if a.rate is not None]
-        if rates:
-            words.append(f"Taylor rate {min(rates):.2f} (2 is right)")
+        seen = [a.resolution for a in self.arrays if a.status == "PASS" and a.tested]
+        if seen:
+            words.append(f"differences see relative errors above {max(seen):.0e}")
+        if self.taylor is not None and self.taylor.rate is not None:
+            words.append(f"Taylor rate {self.taylor.rate:.2f} (2 is right, 1 is wrong)")
         agree = [abs(a.complex_slope[0] - a.complex_slope[1]) / max(abs(a.complex_slope[0]), 1e-300)
-                 for a in compared if a.complex_slope]
+                 for a in self.arrays if a.complex_slope and a.tested]
         if agree:
             words.append(f"complex step within {max(agree):.0e}")
         return ["  witnesses: " + "; ".join(words)] if words else []
@@ -190,7 +189,7 @@ class Report:
         return {"subject": self.subject, "status": self.status, "ok": self.ok, "message": self.message, "seed": self.seed,
                 "arrays": [a.to_dict() for a in self.arrays], "findings": [f.to_dict() for f in self.findings],
                 "contracts": list(self.contracts), "warnings": list(self.warnings), "notes": list(self.notes),
-                "culprit": self.culprit,
+                "taylor_rate": self.taylor.rate if self.taylor else None, "culprit": self.culprit,
                 "culprit_report": None if self.culprit_report is None else self.culprit_report.to_dict(),
                 "smallest": {n: list(s) for n, s in self.smallest.items()}, "snippet": self.snippet,
                 "forwards": self.forwards, "seconds": self.seconds}

@@ -12,7 +12,7 @@ from .trees import differentiable, is_array, leaves, rebuild
 CHECK_DTYPE = "float64"
 
 
-@dataclass
+@dataclass(eq=False)
 class Watched:
     """An array that is differentiated: an input (by its number among the leaves) or a parameter (by its slot)."""
 

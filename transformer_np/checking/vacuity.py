@@ -59,18 +59,25 @@ def special_points(trial):
     return found
 
 
-def weaknesses(trial, outputs):
-    """List in words what these shapes and values hide, even where the check passes."""
-    notes = []
+def weaknesses(trial):
+    """List in words what these shapes hide, even where the check passes."""
+    notes, square = [], []
     for w in trial.arrays:
         shape = trial.value(w).shape
         if w.slot is not None and len(shape) == 2 and shape[0] == shape[1] > 1:
-            notes.append(f"{w.name} is square: a transposed gradient has the same shape, so only its values can give it away")
+            square.append(w.name)
         elif w.slot is None and len(shape) > 1 and 1 in shape[:-1]:
             axis = shape.index(1)
             what = "batch" if axis == 0 else f"axis {axis}"
             notes.append(f"{w.name} has a {what} of length 1: a missing sum or a factor 1/n over it cannot show")
+    if square:
+        notes.append(f"square weights ({some(square)}): a transposed gradient has the same shape and shows only by its values")
     return notes
+
+
+def some(names, most=4):
+    """The first few of many names."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def why_untested(trial, w, rng):

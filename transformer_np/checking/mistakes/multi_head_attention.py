@@ -100,7 +100,7 @@ def heads_merged_without_a_transpose(dy, c):
 def heads_split_without_a_transpose(dy, c):
     """Backward splits the upstream gradient by a reshape alone."""
     heads = head_gradients(dy, c, split=lambda x, h: x.reshape(x.shape[0], h, x.shape[1], -1))
-    return {name: g for name, g in project(heads, dy, c).items() if name not in ("w_o", "b_o")}
+    return {name: g for name, g in project(heads, dy, c).items() if name not in ("w_o", "b_o", "b_k")}
 
 
 @MULTI_HEAD.mistake(
@@ -164,7 +164,7 @@ def output_bias_summed_over_the_batch_only(dy, c):
 def output_projection_skipped(dy, c):
     """dY enters the heads without going through Wo."""
     heads = attention.backward(split(dy, c.n_heads), c.inner)
-    return {name: g for name, g in project(heads, dy, c).items() if name not in ("w_o", "b_o")}
+    return {name: g for name, g in project(heads, dy, c).items() if name not in ("w_o", "b_o", "b_k")}
 
 
 # ---- self-attention ------------------------------------------------------------------------------------------------

@@ -1,0 +1,75 @@
+"""What mistake would give exactly this wrong gradient?
+
+Three readers look at the evidence. `known` recomputes the mistakes of the museum on the same inputs and compares;
+`terms` reads the weight of each term of a formula; `structure`, `places` and `factors` know no layer and look for what
+shows in any. "certain" is said only where the numbers fit exactly, one explanation alone does, and the data are rich
+enough to tell.
+"""
+
+from dataclasses import replace
+
+from ..evidence import Diagnosis, Evidence
+from . import factors, known, places, structure, terms
+from .compare import Comparison
+
+__all__ = ["diagnose", "recognise"]
+
+
+def recognise(evidence: Evidence):
+    """The names of the museum's layers that compute what this object computes."""
+    return [r.layer.name for r in known.recognise(evidence.on_host())]
+
+
+def diagnose(evidence: Evidence):
+    """The possible mistakes behind one wrong gradient, best first; never empty.
+
+    Each is a `Diagnosis` with kind, certainty, array, where, shape_of_error, line, fix. The last resort is the kind
+    "unknown".
+    """
+    c = Comparison(evidence.on_host())
+    where = c.where()
+    layers = known.recognise(c.e)
+    found = from_museum(c, layers, where)
+    clues = from_rules(c, layers)
+    found += [Diagnosis(clue.kind, "likely", evidence.name, where, clue.text, clue.line)
+              for clue in clues if clue.kind not in {d.kind for d in found}]
+    exact_kinds = {d.kind for d in found if d.mistake} | {clue.kind for clue in clues if clue.exact}
+    best_is_exact = bool(found) and (bool(found[0].mistake) or any(k.exact and k.kind == found[0].kind for k in clues))
+    if best_is_exact and len(exact_kinds) == 1 and c.rich and not found[0].alternatives:
+        found[0] = replace(found[0], certainty="certain")
+    return found or [unknown(c, where)]
+
+
+def from_museum(c, layers, where):
+    """A Diagnosis for each kind among the known mistakes that give this gradient; equal ones are named together."""
+    by_kind = {}
+    for recognised in layers:
+        for mistake in known.matches(c, recognised):
+            by_kind.setdefault(mistake.kind, []).append(mistake)
+    every = [mistake for group in by_kind.values() for mistake in group]
+    return [
+        Diagnosis(kind, "likely", c.e.name, where, group[0].what, group[0].line, group[0].fix, group[0].title,
+                  tuple(f"{m.title} ({m.what})" for m in every if m is not group[0]))
+        for kind, group in by_kind.items()
+    ]
+
+
+def from_rules(c, layers):
+    """The clues of the rules for any layer and of the terms, exact ones first."""
+    clues = [terms.read_terms(c, r) for r in layers]
+    clues += [rule(c) for rule in (*structure.RULES, *places.RULES, *factors.RULES)]
+    clues = [clue for clue in clues if clue is not None]
+    if not clues:
+        clues = [clue for clue in (structure.wrong_shape(c), *(rule(c) for rule in places.LAST)) if clue is not None]
+    return sorted(clues, key=lambda clue: not clue.exact)
+
+
+def unknown(c, where):
+    """Nothing explains it: say so, and what can still be said."""
+    text = "no known mistake and no simple pattern explains this gradient"
+    if c.same_shape and not c.vanishing and c.n.size > 3:
+        cosine = float((c.a * c.n).sum() / max((c.a**2).sum() ** 0.5 * (c.n**2).sum() ** 0.5, 1e-300))
+        text += f"; it points {'nearly the right way' if cosine > 0.9 else 'another way'} (cosine {cosine:.3f})"
+    return Diagnosis("unknown", "unknown", c.e.name, where, text)
+
+

@@ -15,7 +15,7 @@ class Dropout(Module):
     Each Dropout has a random stream of its own. With `replay(True)` the next mask is used again by every later
     forward of the same shape, so the layer can be gradient-checked.
     Raises ValueError unless 0 <= p < 1.
-    Source: section 5.4; Srivastava et al. 2014.
+    Source: section 5.4; Srivastava et al. 2014. Derivation: docs/derivations/residual.md.
     """
 
     def __init__(self, p=0.1, *, seed=None, dtype="float32"):

@@ -61,7 +61,7 @@ class LearnedPositions(Module):
 
     Shapes: x (B, T, D), P (max_len, D), y (B, T, D). Backward: dx = dy, dP[t] = the sum of dy[:, t] over the batch.
     Raises ValueError for a sequence that runs past `max_len`: there is no row for it.
-    Source: section 3.5 (table 3, row E).
+    Source: section 3.5 (table 3, row E). Derivation: docs/derivations/positions.md.
     """
 
     def __init__(self, d_model, max_len, *, seed=None, dtype="float32"):

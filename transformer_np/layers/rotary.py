@@ -1,0 +1,99 @@
+"""Rotary positions: turn queries and keys by an angle that grows with the position, so that scores see distances."""
+
+import numpy as np
+
+from ..backend import array_module
+from ..checks import check_choice, check_floats, check_positive
+from ..module import Module
+from .positions import check_length
+
+
+def rotary_angles(positions, d_k, base=10000.0):
+    """Return the angles m base^(-2i/K) for every position m and pair i: (..., K/2) in float64."""
+    frequency = base ** (-np.arange(0, d_k, 2, dtype=np.float64) / d_k)  # (K/2,)
+    return np.asarray(positions, np.float64)[..., None] * frequency
+
+
+def pairs(x, layout):
+    """Return views of the first and of the second number of each pair: x (..., K) -> two of (..., K/2)."""
+    if layout == "interleaved":
+        return x[..., 0::2], x[..., 1::2]
+    half = x.shape[-1] // 2
+    return x[..., :half], x[..., half:]
+
+
+def rotate(x, cos, sin, layout):
+    """Turn each pair of x (..., K) by the angle whose cosine and sine are given, (..., K/2) each."""
+    y = array_module(x).empty_like(x)
+    (x1, x2), (y1, y2) = pairs(x, layout), pairs(y, layout)
+    y1[...] = x1 * cos - x2 * sin
+    y2[...] = x1 * sin + x2 * cos
+    return y
+
+
+class RotaryPositions(Module):
+    """Each pair of features (x1, x2) at position m turns by the angle a = m base^(-2i/K), i the number of the pair:
+
+        y1 = x1 cos a - x2 sin a,  y2 = x1 sin a + x2 cos a
+
+    Turned queries and keys have the dot product q · R(n - m) k: a score depends on the distance of the positions m
+    and n, not on where they are. Nothing is learned.
+    layout="interleaved" pairs features (0, 1), (2, 3) .. (the paper, GPT-J, llama2.c); "halves" pairs (0, K/2),
+    (1, K/2 + 1) .. (GPT-NeoX, Hugging Face's Llama). They differ by a fixed order of the features only, so weights
+    belong to the layout they were trained with.
+    Shapes: x (..., T, K) with K even, y the same.
+    Backward: a rotation's transpose turns back:  dx1 = dy1 cos a + dy2 sin a,  dx2 = -dy1 sin a + dy2 cos a.
+    Raises ValueError for an odd d_k, an unknown layout, a wrong last axis, and positions past `max_len` (None: no
+    limit).
+    Source: Su et al. 2021, equation 34. Derivation: docs/derivations/rotary.md.
+    """
+
+    def __init__(self, d_k, layout="interleaved", *, base=10000.0, max_len=None, seed=None, dtype="float32"):
+        super().__init__(seed, dtype)
+        check_positive(self, d_k=d_k, max_len=1 if max_len is None else max_len)
+        check_choice(self, "layout", layout, ("interleaved", "halves"))
+        if d_k % 2:
+            raise ValueError(f"RotaryPositions: d_k must be even, since features turn in pairs, got {d_k}")
+        if not base > 1:
+            raise ValueError(f"RotaryPositions: base must be greater than 1, got {base!r}")
+        self.d_k, self.layout, self.base, self.max_len = d_k, layout, base, max_len
+        self._cos = self._sin = np.empty((0, d_k // 2))  # rows made so far; they grow with the largest position met
+
+    def forward(self, x, offset=0, positions=None):
+        """x (..., T, K), whose first row stands at position `offset` -> y (..., T, K).
+
+        `positions`, integers (T,) or broadcastable to x's axes before K, say it row by row instead: with sentences
+        padded on the left, for example, (B, 1, T) for x (B, H, T, K).
+        """
+        check_floats(self, "x", x, last=self.d_k, min_ndim=2)
+        if positions is None:
+            end = check_length(self, x.shape[-2], offset)
+            rows = slice(offset, end)  # of the table
+        else:
+            rows, end = positions, self._check_positions(positions, x)
+        self._grow_table(end, x)
+        cos, sin = self._cos[rows], self._sin[rows]  # (..., T, K/2)
+        y = rotate(x, cos, sin, self.layout)
+        self.save_for_backward(cos, sin, output=y)
+        return y
+
+    def backward(self, dy):
+        """dy (..., T, K) -> dx (..., T, K)."""
+        cos, sin = self.saved(dy)
+        return rotate(dy, cos, -sin, self.layout)
+
+    def _check_positions(self, positions, x):
+        if getattr(positions, "dtype", np.dtype("O")).kind not in "iu" or positions.size == 0:
+            raise ValueError(f"RotaryPositions: positions must be a non-empty array of integers, got {positions!r:.80}")
+        shape, rows = positions.shape, x.shape[:-1]
+        if len(shape) > len(rows) or any(p not in (1, n) for p, n in zip(shape[::-1], rows[::-1], strict=False)):
+            raise ValueError(f"RotaryPositions: positions must broadcast to {rows}, got shape {shape}")
+        return check_length(self, int(positions.max()) - int(positions.min()) + 1, int(positions.min()))
+
+    def _grow_table(self, end, x):
+        xp = array_module(x)
+        if end > len(self._cos) or self._cos.dtype != x.dtype or array_module(self._cos) is not xp:
+            # Made in float64, rounded once: float32 angles of large positions would be off in the fourth digit.
+            angles = rotary_angles(np.arange(max(end, 2 * len(self._cos))), self.d_k, self.base)
+            self._cos = xp.asarray(np.cos(angles), dtype=x.dtype)
+            self._sin = xp.asarray(np.sin(angles), dtype=x.dtype)

@@ -18,3 +18,14 @@ def pytest_collection_modifyitems(items):
 def device(request):
     """Each test that asks for it runs on NumPy, and the same lines again on CuPy."""
     return request.param
+
+
+@pytest.fixture
+def one_torch_thread():
+    """PyTorch on one thread: for the tiny sizes of the tests a second one costs far more than it brings."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -11,21 +11,18 @@ from .walk import record, sublayers
 from .witnesses import taylor
 
 WHOLE = 1024  # up to this many entries a wrong gradient is compared entry by entry
-FEW = 3  # so many wrong arrays of a model are searched
+WIRING = "its parts pass, so look at how it puts them together"
 
 
 def detail(check):
     """Fill in the culprit, the wrong entries, and the diagnoses of a failed check."""
-    layer, only_manners = check.trial.layer, not wrong_arrays(check)
-    if layer is not None and sublayers(layer):
-        if blame(check, contracts=only_manners):
-            for watched, array in wrong_arrays(check)[:FEW]:
-                find_entries(check, watched, array, whole=64)
+    layer, wrong = check.trial.layer, wrong_arrays(check)
+    if layer is not None and sublayers(layer) and not check.parts_pass:
+        if blame(check, contracts=not wrong):
             return
-        if only_manners:
-            return
-        check.report.culprit = f"{check.report.subject} itself: its parts pass, so look at how it puts them together"
-    for watched, array in wrong_arrays(check):
+        if wrong:
+            check.report.culprit = f"{check.report.subject}: {WIRING}"
+    for watched, array in wrong:
         find_entries(check, watched, array)
     diagnose(check)
 
@@ -37,39 +34,39 @@ def wrong_arrays(check):
 
 
 def blame(check, contracts=False):
-    """Check each sub-layer with what it really got; keep the first wrong one. Returns whether there is one."""
+    """Check each sub-layer with what it really got; keep the first wrong one. Returns whether there is one.
+
+    Parts come before the whole, so a composite that is wrong has parts that pass.
+    """
     from .gradcheck import Check
 
     trial = check.trial
     _, finished = record(trial.layer, lambda: trial.gradients(check.reference.dys))
+    found = False
     for call in finished:
-        if len(call.upstream) != len([y for y in call.outputs if differentiable(y)]) and call.upstream:
+        if call.upstream and len(call.upstream) != sum(map(differentiable, call.outputs)):
             continue
-        inner = Check(upstream=call.upstream or None, seed=check.seed, dtype=check.dtype, randomize=False, contracts=contracts,
-                      skip=check.skip)
+        inner = Check(upstream=call.upstream or None, seed=check.seed, dtype=check.dtype, randomize=False,
+                      contracts=contracts, skip=check.skip, parts_pass=True)
         inner.call = {"parameters": None, "replay": False, "reseed": check.trial.reseed}
         report = inner.run(call.layer, call.args, call.kwargs)
         trial.forwards += report.forwards
         if report.status in ("FAIL", "SHAPE", "MUTATED"):
-            report.subject = f"{call.path} ({report.subject})"
-            deeper = report.culprit and not report.culprit.startswith(type(call.layer).__name__ + " itself")
-            check.report.culprit = f"{call.path}.{report.culprit}" if deeper else f"{call.path} ({type(call.layer).__name__})"
-            if report.culprit and not deeper:
-                check.report.culprit += ": its parts pass, so look at how it puts them together"
-            check.report.culprit_report = report.culprit_report if deeper else report
-            trial.gradients(check.reference.dys)
-            return True
+            composite = f": {WIRING}" if sublayers(call.layer) else ""
+            check.report.culprit = f"{call.path} ({type(call.layer).__name__}){composite}"
+            check.report.culprit_report, found = report, True
+            break
     trial.gradients(check.reference.dys)
-    return False
+    return found
 
 
-def find_entries(check, watched, array, whole=WHOLE):
+def find_entries(check, watched, array):
     """Compare a wrong gradient entry by entry, all of them where there are not too many, else by group testing."""
     gradient = check.reference.gradients[watched.name]
     fits = gradient is not None and differentiable(gradient) and gradient.shape == array.shape
     array.analytic = None if gradient is None else to_numpy(gradient)
     size = int(np.prod(array.shape))
-    if size <= whole:
+    if size <= WHOLE:
         array.numeric, array.bar, verdicts = numeric_gradient(check.differences, watched, gradient if fits else None)
         if fits:
             array.entries, array.n_wrong = wrong_entries(gradient, array.numeric, array.bar, verdicts)

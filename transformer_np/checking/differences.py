@@ -62,10 +62,10 @@ class Judged:
 class Differences:
     """Takes numeric derivatives of one trial, contracted with the upstream gradients `dys`."""
 
-    def __init__(self, trial, dys, outputs, rng, budget=None):
+    def __init__(self, trial, dys, outputs, rng, epsilon=0.0):
         self.trial, self.dys, self.base, self.rng = trial, dys, outputs, rng
-        self.noise = [_rounding(y, trial.dtype) for y in outputs]
-        self.epsilon = max((float(np.finfo(_float_name(y)).eps) for y in outputs if differentiable(y)), default=2.2e-16)
+        self.epsilon = max([_epsilon(y) for y in outputs if differentiable(y)] + [epsilon])
+        self.noise = [_rounding(y, self.epsilon) for y in outputs]
         self.vanished = False
 
     # ---- how exact the function is
@@ -158,12 +158,12 @@ class Differences:
                 values.append(trial.forward())
         finally:
             trial.place(watched, base)
-        slope = (analytic * realised).sum() if analytic is not None else xp.zeros((), x.dtype)
-        rounding = (xp.abs(analytic) * xp.abs(base)).sum() if analytic is not None else xp.zeros((), x.dtype)
-        totals = xp.stack([xp.asarray(v, "float64") for v in (slope, rounding)])
+        totals = [xp.zeros(()), xp.zeros(())]
+        if analytic is not None:
+            totals = [(analytic * realised).sum(), (xp.abs(analytic) * (xp.abs(base) + xp.abs(far))).sum()]
         parts = [self._contract(*ys) for ys in zip(self.base, self.dys, self.noise, *values, strict=True)
                  if differentiable(ys[0])]
-        numbers = to_numpy(xp.concatenate([totals, xp.stack(parts).sum(0)])) if parts else np.zeros(10)
+        numbers = to_numpy(xp.concatenate([xp.stack([xp.asarray(v, "float64") for v in totals]), xp.stack(parts).sum(0)]))
         return self._read(relative_step, [float(v) for v in numbers])
 
     @staticmethod
@@ -181,11 +181,11 @@ class Differences:
         travel = xp.abs(far) / 2
         signal = xp.where(travel > 4 * noise, travel, 0)
         sums = [(far * dy).sum() / 2, (near * dy).sum(), (change * change).sum(), noisy, (kink * size).sum(),
-                ((near * dy) ** 2).sum(), (signal * size).sum(), (noise * size).sum()]
+                ((near * dy) ** 2).sum(), (signal * size).sum()]
         return xp.stack([xp.asarray(v, "float64") for v in sums])
 
     def _read(self, h, numbers):
-        slope, rounding, far, near, change, noisy, kink, spread, moved, noise = numbers
+        slope, rounding, far, near, change, noisy, kink, spread, moved = numbers
         if not all(math.isfinite(v) for v in (far, near, change, kink)):
             return None
         truncation = max(abs(near - far), math.sqrt(change)) / h
@@ -239,8 +239,9 @@ def _both_exclude(a, b):
     return apart <= max(_uncertainty(a) + _uncertainty(b), 0.1 * min(a.off, b.off))
 
 
-def _float_name(y):
-    return y.dtype if y.dtype.kind == "f" else np.float32
+def _epsilon(y):
+    """The relative rounding error of an array's dtype; bfloat16 keeps 8 bits."""
+    return float(np.finfo(y.dtype).eps) if y.dtype.kind == "f" else 2.0**-7
 
 
 def _rms(y):
@@ -256,11 +257,9 @@ def _fourth_difference(y, far_down, down, up, far_up):
     return noise / (_rms(y) or 1.0) if math.isfinite(noise) else 0.0
 
 
-def _rounding(y, dtype):
+def _rounding(y, epsilon):
     """The rounding error of one forward pass, entry by entry: eps times the entry, or the output's RMS if larger."""
-    xp = array_module(y)
     if not differentiable(y):
         return y
-    eps = float(np.finfo(_float_name(y)).eps)
-    rms = xp.sqrt((y * y).mean()) if y.size else 0
-    return eps * xp.maximum(xp.abs(y), rms)
+    xp = array_module(y)
+    return epsilon * xp.maximum(xp.abs(y), _rms(y))

@@ -146,15 +146,7 @@ class Report:
 
     def __str__(self):
         out = [self.headline()]
-        for a in self.arrays:
-            if a.status != "PASS" or len(self.arrays) <= 24:
-                out += a.lines()
-        if len(self.arrays) > 24:
-            out.append(f"  {sum(a.status == 'PASS' for a in self.arrays)} of {len(self.arrays)} arrays pass")
-        if self.culprit:
-            out.append(f"  first wrong layer: {self.culprit}")
-            if self.culprit_report is not None:
-                out += ["  " + line for a in self.culprit_report.arrays if a.status != "PASS" for line in a.lines()]
+        out += self._array_lines()
         for finding in self.findings:
             out.append(f"  {finding.status:<8} contract {finding.contract}: {finding.message}")
         out += self._witness_lines()
@@ -169,6 +161,20 @@ class Report:
         out.append(f"  seed {self.seed}, {self.forwards} forwards, {self.seconds:.2f} s"
                    + (f", {len(self.contracts)} contracts" if self.contracts else ""))
         return "\n".join(out)
+
+    def _array_lines(self):
+        """Every array where there are few, else only those that do not pass; of a model with a culprit only that."""
+        passed = sum(a.status == "PASS" for a in self.arrays)
+        short = self.culprit_report is not None or len(self.arrays) > 24
+        out = [f"  {passed} of {len(self.arrays)} arrays pass"] if short else []
+        if self.culprit_report is None:
+            out += [line for a in self.arrays if a.status != "PASS" or not short for line in a.lines()]
+        if self.culprit:
+            out.append(f"  first wrong layer: {self.culprit}")
+        if self.culprit_report is not None:
+            out += ["  " + line for a in self.culprit_report.arrays if a.status != "PASS" for line in a.lines()]
+            out += [f"    contract {f.contract}: {f.message}" for f in self.culprit_report.findings]
+        return out
 
     def _witness_lines(self):
         """What the three witnesses say, in one line."""

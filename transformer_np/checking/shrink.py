@@ -14,7 +14,7 @@ def reproduce(check, subject, inputs, keywords):
     if check.upstream is not None or check.call["reseed"] is not None or not any(a.status == "FAIL" for a in report.arrays):
         report.snippet = _snippet_with_inputs(check, subject, keywords)
         return
-    wanted = {a.name for a in report.arrays if a.status == "FAIL"}
+    wanted = next(a.name for a in report.arrays if a.status == "FAIL")
     arrays = [a for _, a in leaves(tuple(inputs)) + leaves(dict(keywords))]
     names, tries = list(check.trial.names), [0]
 
@@ -36,11 +36,12 @@ def _still_fails(check, subject, inputs, keywords, candidates, wanted, seed):
 
     supply = iter(candidates)
     args, kwargs = rebuild(tuple(inputs), supply), rebuild(dict(keywords), supply)
-    inner = Check(seed=seed, dtype=check.dtype, randomize=check.randomize, contracts=False, directions=1, explain=False)
+    inner = Check(seed=seed, dtype=check.dtype, randomize=check.randomize, contracts=False, directions=1, explain=False,
+                  only=wanted)
     inner.call = dict(check.call)
     report = inner.run(subject, args, kwargs)
     check.trial.forwards += report.forwards
-    return report.status == "FAIL" and any(a.name in wanted and a.status == "FAIL" for a in report.arrays)
+    return report.status == "FAIL"
 
 
 def _shrunk(arrays, fails):

@@ -1,10 +1,13 @@
 """The museum itself: its right backwards are right, its wrong ones are wrong, and each is fully labelled."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from transformer_np.checking.evidence import KINDS
 from transformer_np.checking.mistakes import LAYERS, MISTAKES
+from transformer_np.checking.mistakes.page import page
 
 
 def name_of(thing):
@@ -62,3 +65,8 @@ def test_every_label_is_filled_in(mistake):
     assert all((mistake.what, mistake.why, mistake.line, mistake.fix, mistake.source))
     assert mistake.what.endswith(".")
     assert mistake.hidden_when or not mistake.equivalent
+
+
+def test_the_page_is_written_from_the_museum():
+    path = Path(__file__).parents[2] / "docs" / "known-mistakes.md"
+    assert path.read_text(encoding="utf-8") == page()

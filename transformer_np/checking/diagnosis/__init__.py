@@ -14,6 +14,8 @@ from .compare import Comparison
 
 __all__ = ["diagnose", "recognise"]
 
+SELF_EVIDENT = {"zero", "sign", "constant factor", "transposed", "reshaped", "missing sum", "stale"}
+
 
 def recognise(evidence: Evidence):
     """The names of the museum's layers that compute what this object computes."""
@@ -33,11 +35,22 @@ def diagnose(evidence: Evidence):
     clues = from_rules(c, layers)
     found += [Diagnosis(clue.kind, "likely", evidence.name, where, clue.text, clue.line)
               for clue in clues if clue.kind not in {d.kind for d in found}]
-    exact_kinds = {d.kind for d in found if d.mistake} | {clue.kind for clue in clues if clue.exact}
-    best_is_exact = bool(found) and (bool(found[0].mistake) or any(k.exact and k.kind == found[0].kind for k in clues))
-    if best_is_exact and len(exact_kinds) == 1 and c.rich and not found[0].alternatives:
-        found[0] = replace(found[0], certainty="certain")
+    if found and proved(found, clues, layers) and c.rich:
+        return [replace(found[0], certainty="certain")]
     return found or [unknown(c, where)]
+
+
+def proved(found, clues, layers):
+    """Whether the first answer is exact and nothing else explains the gradient exactly.
+
+    In a layer that was recognised a known mistake or a reading of terms is proof. In one that was not, an exact pattern is
+    proof only where the pattern is the mistake itself: that a gradient equals another array's is a fact, its cause is not.
+    """
+    first = found[0]
+    exact = {d.kind for d in found if d.mistake} | {clue.kind for clue in clues if clue.exact}
+    if exact != {first.kind} or first.alternatives:
+        return False
+    return bool(first.mistake) or first.kind in SELF_EVIDENT or bool(layers)
 
 
 def from_museum(c, layers, where):

@@ -52,10 +52,12 @@ class Comparison:
 
     @property
     def rich(self):
-        """Whether the data can tell one mistake from another: enough entries, no axis of length one, small error bar."""
+        """Whether the data can tell mistakes apart: enough entries, no axis of length one, a small error bar."""
         if self.n.size < 6 or self.vanishing or self.bar > 1e-4 * self.scale:
             return False
         dy = self.e.dy
+        if any(self.equal(dy, value) for value in self.e.inputs.values()):
+            return False  # an upstream equal to an input makes different formulas agree
         if dy is not None and np.size(dy) > 1:
             return min(np.shape(dy)) > 1 and bool(np.ptp(dy) > 0)
         return True

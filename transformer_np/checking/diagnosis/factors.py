@@ -116,6 +116,8 @@ def factor_along_axes(c):
                 return Clue("missing factor", False, f"your gradient is the right one {word}",
                             "this factor is left out, or is there twice")
     ratio = np.where(solid, c.a / np.where(solid, c.n, 1), np.nan)
+    if np.nanmax(ratio) - np.nanmin(ratio) < 1e-5 * np.nanmax(np.abs(ratio)):
+        return None  # one constant: another rule's
     for axes in reversed(axis_subsets(c.n.ndim)):
         if len(axes) == c.n.ndim or any(c.n.shape[axis] == 1 for axis in axes):
             continue

@@ -283,7 +283,7 @@ def dropped_weights_in_the_softmax(dy, c):
 
 
 @DROPPED.mistake(
-    "missing factor", why="The mask is applied without its scale.", line="dP = (dY Vᵀ) · keep/(1 - p)",
+    "constant factor", why="The mask is applied without its scale.", line="dP = (dY Vᵀ) · keep/(1 - p)",
     fix="divide by 1 - p", hidden_when="p = 0")
 def scale_missing_on_the_weights(dy, c):
     """dP is masked but not divided by 1 - p."""

@@ -9,7 +9,7 @@ from .generation import greedy
 from .losses import CrossEntropy
 from .models import Transformer, load
 from .module import Module, Parameter, inference
-from .optim import SGD, Adam, AdamW, NoamSchedule, clip_grad_norm
+from .optim import SGD, Adam, AdamW, LinearSchedule, NoamSchedule, clip_grad_norm
 from .training import TrainStep
 from .version import __version__
 
@@ -18,6 +18,7 @@ __all__ = [
     "Adam",
     "AdamW",
     "CrossEntropy",
+    "LinearSchedule",
     "Module",
     "NoamSchedule",
     "Parameter",

@@ -30,6 +30,10 @@ class CrossEntropy(Module):
         check_choice(self, "spread", spread, ("all", "others"))
         self.label_smoothing, self.ignore_index, self.spread = label_smoothing, ignore_index, spread
 
+    def count(self, targets):
+        """Return n, how many tokens count: those that are not `ignore_index`."""
+        return targets.size if self.ignore_index is None else int((targets != self.ignore_index).sum())
+
     def forward(self, logits, targets, n_tokens=None):
         """logits (..., V), targets (...) -> the loss, a float.
 

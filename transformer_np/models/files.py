@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import tempfile
 
 import numpy as np
 
@@ -30,14 +29,12 @@ def write_atomically(path, content):
     """Write bytes to a temporary file beside `path`, then rename it over `path`."""
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
+        temporary.write_bytes(content)
         os.replace(temporary, path)
-    except BaseException:
-        pathlib.Path(temporary).unlink(missing_ok=True)
-        raise
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def load(path, **changes):

@@ -2,7 +2,7 @@
 
 from .adam import Adam, AdamW
 from .clipping import clip_grad_norm
-from .schedules import NoamSchedule
+from .schedules import LinearSchedule, NoamSchedule
 from .sgd import SGD
 
-__all__ = ["SGD", "Adam", "AdamW", "NoamSchedule", "clip_grad_norm"]
+__all__ = ["SGD", "Adam", "AdamW", "LinearSchedule", "NoamSchedule", "clip_grad_norm"]

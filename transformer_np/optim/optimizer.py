@@ -45,8 +45,8 @@ class Optimizer:
         """Return the learning rate of the update number `step`, counted from 1."""
         return self.lr(step) if callable(self.lr) else self.lr
 
-    def step(self):
-        """Update every parameter once from its gradient.
+    def step(self, map=map):
+        """Update every parameter once from its gradient; the `map` of a thread pool shares them out.
 
         Raises RuntimeError where no parameter has a gradient at all, and ValueError where the schedule gives something
         that is no learning rate; then nothing has changed.
@@ -62,10 +62,13 @@ class Optimizer:
             raise ValueError(f"{type(self).__name__}: lr is {lr!r} at step {self.t + 1}")
         lr = float(lr)  # a NumPy float64 would promote float32 parameters
         self.t += 1
-        for i, p in enumerate(self.parameters):
+
+        def update(i, p):
             for name in self.buffers:
                 self.state[name][i] = _matching(self.state[name][i], p.data)
             self.update(p, lr, *(self.state[name][i] for name in self.buffers))
+
+        list(map(update, range(len(self.parameters)), self.parameters))
 
     def update(self, p, lr, *buffers):
         """Change `p.data` and the buffers in place, from `p.grad`."""

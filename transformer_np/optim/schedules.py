@@ -21,3 +21,28 @@ class NoamSchedule:
         if step < self.warmup_steps:
             return self.scale * self.d_model**-0.5 * step * self.warmup_steps**-1.5
         return self.scale * self.d_model**-0.5 * step**-0.5
+
+
+class LinearSchedule:
+    """Rise in a straight line to `peak` over `warmup_steps` steps, then fall in one to reach 0 just after `n_steps`.
+
+    Falling all the way lets a short training settle: with the inverse square root of `NoamSchedule` the last steps
+    are still large. Steps past `n_steps` have rate 0. Raises ValueError for a negative step, and unless 1 <=
+    warmup_steps <= n_steps.
+    """
+
+    def __init__(self, peak, warmup_steps, n_steps):
+        check_positive(self, warmup_steps=warmup_steps, n_steps=n_steps)
+        if not peak > 0 or warmup_steps > n_steps:
+            raise ValueError(
+                "LinearSchedule: expected peak > 0 and warmup_steps <= n_steps, "
+                f"got peak {peak!r}, warmup_steps {warmup_steps}, n_steps {n_steps}"
+            )
+        self.peak, self.warmup_steps, self.n_steps = peak, warmup_steps, n_steps
+
+    def __call__(self, step):
+        if step < 0:
+            raise ValueError(f"LinearSchedule: step must not be negative, got {step}")
+        if step < self.warmup_steps:
+            return self.peak * step / self.warmup_steps
+        return self.peak * max(0.0, (self.n_steps + 1 - step) / (self.n_steps + 1 - self.warmup_steps))

@@ -1,5 +1,8 @@
-"""Training: one step of any model."""
+"""Training: one step of any model, the loop around it, and the folder it leaves."""
 
+from .loop import History, fit
+from .run import last_run, load_run, new_run, save_run
 from .step import TrainStep
+from .translation import attention_of, translate
 
-__all__ = ["TrainStep"]
+__all__ = ["History", "TrainStep", "attention_of", "fit", "last_run", "load_run", "new_run", "save_run", "translate"]

@@ -1,0 +1,32 @@
+"""The command line: `transformer-np COMMAND`. Each file here parses, calls and prints; the work is done elsewhere."""
+
+import argparse
+import sys
+
+from ..version import __version__
+from . import info, train, translate
+
+COMMANDS = (train, translate, info)
+
+
+def main(arguments=None):
+    """Run one command; return 0 if what was asked for happened, 1 if not, 2 for bad usage, 130 for Ctrl-C."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a console that lacks a letter shows "?" instead of failing
+            stream.reconfigure(errors="replace")
+    parser = argparse.ArgumentParser(
+        prog="transformer-np", description="The Transformer by hand in NumPy: train it, use it, check its gradients."
+    )
+    parser.add_argument("--version", action="version", version=f"transformer_np {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add_parser(subparsers)
+    args = parser.parse_args(arguments)
+    try:
+        return args.run(args)
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return 130
+    except (ValueError, IndexError, OSError, RuntimeError, FloatingPointError) as error:
+        print(f"transformer-np {args.command}: {error}", file=sys.stderr)
+        return 1

@@ -1,0 +1,51 @@
+"""`transformer-np translate TEXT`: use a trained translator."""
+
+import argparse
+import json
+import sys
+
+EXAMPLE = """example:
+  transformer-np translate "Sunday, November 29, 2026"
+  transformer-np translate --run runs/en-fr "November 29, 2026" "July 14, 1989"
+"""
+
+
+def add_parser(subparsers):
+    """Add `translate` to the command line."""
+    parser = subparsers.add_parser(
+        "translate",
+        help="translate with a trained model",
+        description="Translate texts with a model that `transformer-np train` left, one translation a line.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("texts", nargs="+", metavar="TEXT", help="what to translate")
+    parser.add_argument("--run", dest="folder", metavar="FOLDER", help="run folder (default: the one saved last)")
+    parser.add_argument("--runs", default="runs", metavar="FOLDER", help="where the run folders are (default: runs)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args):
+    """Translate and print; warn of words the model has never seen."""
+    from ..training import last_run, load_run, translate
+
+    folder = args.folder or last_run(args.runs)
+    model, source_tokenizer, target_tokenizer, config = load_run(folder)
+    unknown = [source_tokenizer.unknown_tokens(text.strip()) for text in args.texts]
+    translations = translate(model, source_tokenizer, target_tokenizer, args.texts)
+    if args.json:
+        rows = zip(args.texts, translations, unknown, strict=True)
+        results = [{"source": s, "translation": t, "unknown_tokens": u} for s, t, u in rows]
+        print(json.dumps({"run": str(folder), "translations": results}, ensure_ascii=False, indent=1))
+        return 0
+    for text, translation, strange in zip(args.texts, translations, unknown, strict=True):
+        if strange:
+            words = ", ".join(map(repr, strange))
+            print(
+                f"note: the model has never seen {words}: expect nonsense. It knows dates as in the {config['from']} "
+                f"texts it learned from ({text!r} is not quite one)",
+                file=sys.stderr,
+            )
+        print(translation)
+    return 0

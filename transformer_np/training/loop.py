@@ -1,0 +1,80 @@
+"""The training loop: batches through a training step, with a progress bar, until done or interrupted."""
+
+import contextlib
+import itertools
+import signal
+import threading
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..backend import module_named
+
+
+@dataclass
+class History:
+    """Loss (nats a token) and learning rate of each step; in all: tokens, seconds, and whether it was interrupted."""
+
+    losses: list = field(default_factory=list)
+    learning_rates: list = field(default_factory=list)
+    tokens: int = 0
+    seconds: float = 0.0
+    interrupted: bool = False
+
+    @property
+    def steps(self):
+        """How many updates were made."""
+        return len(self.losses)
+
+    @property
+    def tokens_per_second(self):
+        """Source and target tokens, padding not counted, a second."""
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+
+def fit(step, batches, n_steps, pad_id=0, device="numpy", progress=True):
+    """Run `n_steps` training steps over the batches, epoch after epoch; return the `History`.
+
+    `step(*arrays)` is a `TrainStep`; `batches.epoch(number)` yields tuples of arrays, of which the first and the last
+    are counted as tokens. Ctrl-C ends the training after the step it falls in and is no error: the history then says
+    `interrupted`. A second Ctrl-C raises KeyboardInterrupt at once.
+    """
+    from tqdm import tqdm
+
+    history, xp = History(), module_named(device)
+    start = time.perf_counter()
+    stream = itertools.chain.from_iterable(map(batches.epoch, itertools.count()))
+    bar = tqdm(total=n_steps, unit="step", disable=not progress, dynamic_ncols=True)
+    with bar, _held_back_interrupt() as interrupted:
+        while history.steps < n_steps and not interrupted():
+            batch = next(stream)
+            history.learning_rates.append(step.optimizer.learning_rate(step.optimizer.t + 1))
+            history.losses.append(step(*map(xp.asarray, batch)))
+            history.tokens += sum(int(np.count_nonzero(ids != pad_id)) for ids in (batch[0], batch[-1]))
+            history.seconds = time.perf_counter() - start
+            bar.set_postfix_str(
+                f"loss {history.losses[-1]:.4f}, {history.tokens_per_second:,.0f} tokens/s", refresh=False
+            )
+            bar.update()
+        history.interrupted = interrupted()
+    return history
+
+
+@contextlib.contextmanager
+def _held_back_interrupt():
+    """Yield a function that says whether Ctrl-C came; the first one does not break into a step, the second does."""
+    came = threading.Event()
+    if threading.current_thread() is not threading.main_thread():  # only there may signal handlers be set
+        yield came.is_set
+        return
+
+    def first(signum, frame):
+        came.set()
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, first)
+    try:
+        yield came.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)

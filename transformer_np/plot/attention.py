@@ -39,7 +39,7 @@ def attention(weights, query_tokens, key_tokens, title=None, ax=None):
     axes[0].set_xlabel("key")
     notes = [title] if title else []
     if missing:
-        notes.append("no installed font has some of these letters: their code points stand instead")
+        notes.append("code points stand for letters that no installed font has (Noto Sans CJK, for one, has most)")
     if notes:
         fig.suptitle("\n".join(notes), fontsize=9)
     return fig

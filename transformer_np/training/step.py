@@ -15,8 +15,8 @@ class TrainStep:
     The model is any Module; all arguments but the last go to its forward, the last to the loss. `clip` is the greatest
     gradient norm allowed (None: no clipping).
     With `threads` the batch is cut into that many shards of sentences, which run side by side, each on a replica of the
-    model and with the matrix library held to one thread; then their gradients are added, always in the same order. So the
-    result is that of the whole batch but for rounding, and the same every time for a given number of threads.
+    model and with the matrix library held to one thread; then their gradients are added, always in the same order. So
+    the result is that of the whole batch but for rounding, and the same every time for a given number of threads.
     Raises FloatingPointError, with the parameters as they were, where the loss or, when clipping, a gradient is not
     finite; ValueError for threads < 1.
     """

@@ -20,7 +20,11 @@ def add_rows(table, ids, rows):
     xp = array_module(table)
     if xp.__name__ == "cupy":  # its scatter-add is one fast kernel
         return add_rows_plain(table, ids, rows)
-    order = xp.argsort(ids, kind="stable")
+    # Rows of zeros, such as padding has, stay out: the sum of the others would be grouped, so rounded, differently.
+    counts = xp.flatnonzero((rows != 0).any(-1))
+    if not counts.size:
+        return
+    order = counts[xp.argsort(ids[counts], kind="stable")]
     sorted_ids = ids[order]
     first = xp.flatnonzero(xp.concatenate(([True], sorted_ids[1:] != sorted_ids[:-1])))  # where each run starts
     table[sorted_ids[first]] += xp.add.reduceat(rows[order], first, axis=0)

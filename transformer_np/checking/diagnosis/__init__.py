@@ -8,13 +8,13 @@ enough to tell.
 
 from dataclasses import replace
 
+import numpy as np
+
 from ..evidence import Diagnosis, Evidence
 from . import factors, known, places, structure, terms
 from .compare import Comparison
 
 __all__ = ["diagnose", "recognise"]
-
-SELF_EVIDENT = {"zero", "sign", "constant factor", "transposed", "reshaped", "missing sum", "stale"}
 
 
 def recognise(evidence: Evidence):
@@ -29,28 +29,31 @@ def diagnose(evidence: Evidence):
     "unknown".
     """
     c = Comparison(evidence.on_host())
-    where = c.where()
+    if not np.all(np.isfinite(c.a)):
+        return [not_finite(c)]
+    with np.errstate(all="ignore"):
+        return explain(c, c.where())
+
+
+def explain(c, where):
+    """The answers of all readers, best first."""
     layers = known.recognise(c.e)
     found = from_museum(c, layers, where)
     clues = from_rules(c, layers)
-    found += [Diagnosis(clue.kind, "likely", evidence.name, where, clue.text, clue.line)
+    found += [Diagnosis(clue.kind, "likely", c.e.name, where, clue.text, clue.line)
               for clue in clues if clue.kind not in {d.kind for d in found}]
-    if found and proved(found, clues, layers) and c.rich:
+    if found and c.rich and proved(found, clues):
         return [replace(found[0], certainty="certain")]
     return found or [unknown(c, where)]
 
 
-def proved(found, clues, layers):
-    """Whether the first answer is exact and nothing else explains the gradient exactly.
-
-    In a layer that was recognised a known mistake or a reading of terms is proof. In one that was not, an exact pattern is
-    proof only where the pattern is the mistake itself: that a gradient equals another array's is a fact, its cause is not.
-    """
+def proved(found, clues):
+    """Whether the first answer is a known mistake or an exact pattern that is proof, and nothing else fits exactly."""
     first = found[0]
     exact = {d.kind for d in found if d.mistake} | {clue.kind for clue in clues if clue.exact}
     if exact != {first.kind} or first.alternatives:
         return False
-    return bool(first.mistake) or first.kind in SELF_EVIDENT or bool(layers)
+    return bool(first.mistake) or any(clue.proof for clue in clues if clue.exact)
 
 
 def from_museum(c, layers, where):
@@ -69,12 +72,22 @@ def from_museum(c, layers, where):
 
 def from_rules(c, layers):
     """The clues of the rules for any layer and of the terms, exact ones first."""
-    clues = [terms.read_terms(c, r) for r in layers]
+    proofs = [*(terms.read_terms(c, r) for r in layers), *(rule(c) for rule in structure.PROOFS)]
+    clues = [replace(clue, proof=clue.exact) for clue in proofs if clue is not None]
     clues += [rule(c) for rule in (*structure.RULES, *places.RULES, *factors.RULES)]
     clues = [clue for clue in clues if clue is not None]
     if not clues:
         clues = [clue for clue in (structure.wrong_shape(c), *(rule(c) for rule in places.LAST)) if clue is not None]
     return sorted(clues, key=lambda clue: not clue.exact)
+
+
+def not_finite(c):
+    """Nothing can be compared with NaN; say where it is."""
+    bad = ~np.isfinite(c.a)
+    index = ", ".join(str(int(i)) for i in np.argwhere(bad)[0])
+    where = f"the gradient of the {c.e.kind} {c.e.name}: {int(bad.sum())} of {bad.size} entries are NaN or infinite"
+    return Diagnosis("unknown", "unknown", c.e.name, where, f"the first is {c.e.name}[{index}]",
+                     "look for 0/0, the logarithm of 0, or a row in which everything is masked")
 
 
 def unknown(c, where):

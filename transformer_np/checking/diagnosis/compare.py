@@ -9,12 +9,17 @@ from ..evidence import Evidence
 
 @dataclass
 class Clue:
-    """What one rule found: a kind, whether the numbers fit it exactly, and the words for it."""
+    """What one rule found: a kind, whether the numbers fit it exactly, and the words for it.
+
+    proof: whether an exact fit is the mistake itself. That a gradient has the opposite sign says all there is to say;
+    that it equals another array's gradient is a fact whose cause may be another.
+    """
 
     kind: str
     exact: bool
     text: str
     line: str = ""
+    proof: bool = False
 
 
 class Comparison:

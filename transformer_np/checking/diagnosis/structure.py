@@ -217,4 +217,6 @@ def residual_path(c):
     return None
 
 
-RULES = (zero, sign, constant, transposed, missing_sum, extra_sum, stale, other_array, residual_path, reshaped)
+# Where these fit exactly, the pattern is the mistake; where the others do, it is a fact whose cause may be another.
+PROOFS = (zero, sign, constant, transposed, missing_sum, stale, reshaped)
+RULES = (extra_sum, other_array, residual_path)

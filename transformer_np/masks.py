@@ -21,6 +21,20 @@ def look_ahead_mask(length, xp=np):
     return xp.tril(xp.ones((length, length), bool))[None, None]
 
 
+def sliding_window_mask(length, window, causal=True, xp=np):
+    """Return (1, 1, T, T): query t may look at the last `window` keys, t - window + 1 .. t.
+
+    With causal=False it may look as far to both sides: at keys t - window + 1 .. t + window - 1. `xp` is the array
+    module to make it in. Raises ValueError unless `window` is at least 1.
+    Source: Beltagy et al. 2020 (Longformer), section 3.1; Jiang et al. 2023 (Mistral), section 2.
+    """
+    if window < 1:
+        raise ValueError(f"sliding_window_mask: window must be at least 1, the query's own place, got {window}")
+    positions = xp.arange(length)
+    back = positions[:, None] - positions  # (T, T): how far key s lies behind query t
+    return ((back < window) & (back >= (0 if causal else 1 - window)))[None, None]
+
+
 def decoder_mask(ids, pad_id=0):
     """Return (B, 1, T, T) for the decoder's self-attention: no padding, and nothing ahead. `ids` is (B, T)."""
     return padding_mask(ids, pad_id) & look_ahead_mask(ids.shape[1], array_module(ids))

@@ -2,8 +2,9 @@
 
 from ..checks import check_floats, check_mask, check_positive
 from ..module import Module
-from .attention import ScaledDotProductAttention
+from .attention import ScaledDotProductAttention, check_bias
 from .linear import Linear
+from .rotary import RotaryPositions
 
 
 def split_heads(x, n_heads):
@@ -17,6 +18,16 @@ def merge_heads(x):
     return x.reshape(*x.shape[:2], -1)
 
 
+def repeat_heads(x, n):
+    """(B, G, S, K) -> (B, G*n, S, K): each head n times, next to each other."""
+    return x if n == 1 else x.repeat(n, axis=1)
+
+
+def sum_repeated_heads(dx, n):
+    """(B, G*n, S, K) -> (B, G, S, K): the backward of `repeat_heads`, a sum over the n uses of each head."""
+    return dx if n == 1 else dx.reshape(dx.shape[0], -1, n, *dx.shape[2:]).sum(2)
+
+
 class MultiHeadAttention(Module):
     """y = concat(head_1 .. head_H) W_O,  head_i = attention(query W_Q,i, key W_K,i, value W_V,i).
 
@@ -26,50 +37,106 @@ class MultiHeadAttention(Module):
     Shapes: query (B, T, D), key (B, S, d_key), value (B, S, d_value), mask boolean and broadcastable to (B, H, T, S)
     with True where a query may look, y (B, T, D). For self-attention pass the same array three times and add the three
     gradients. `weights` is (B, H, T, S) after forward: row t says where query t looked.
-    Backward: the parts' backwards in reverse order; returns (dquery, dkey, dvalue).
+    Beyond the paper:
+    n_kv_heads=G: fewer heads of keys and values, each serving H / G heads of queries in a row (grouped-query attention;
+    one is multi-query attention). W_K and W_V are then G K wide, and so is a cache of them.
+    d_head=K: the width of a head, where it is not D / H; W_Q is H K wide, and W_O (H K, D).
+    rotary="interleaved" or "halves": queries and keys turn by their positions (see RotaryPositions): 0, 1, 2 .., or the
+    integers `positions` (T,) or (B, T) given to forward.
+    scale and the `bias` given to forward: see ScaledDotProductAttention.
+    Backward: the parts' backwards in reverse order; returns (dquery, dkey, dvalue), and dbias if there was a bias. A
+    head of keys and values that served several heads of queries gets the sum of their gradients.
     Raises ValueError for shapes, dtypes and masks that do not fit, and where n_heads does not divide D.
-    Source: section 3.2.2. Derivation: docs/derivations/multi-head-attention.md.
+    Source: section 3.2.2; grouped queries: Shazeer 2019, Ainslie et al. 2023. Derivation:
+    docs/derivations/multi-head-attention.md.
     """
 
     def __init__(
-        self, d_model, n_heads, *, d_key=None, d_value=None, dropout=0.0, bias=True, seed=None, dtype="float32"
+        self,
+        d_model,
+        n_heads,
+        n_kv_heads=None,
+        *,
+        d_head=None,
+        d_key=None,
+        d_value=None,
+        rotary=None,
+        rotary_base=10000.0,
+        scale=None,
+        dropout=0.0,
+        bias=True,
+        seed=None,
+        dtype="float32",
     ):
         super().__init__(seed, dtype)
         d_key, d_value = (d_model if d is None else d for d in (d_key, d_value))
-        check_positive(self, d_model=d_model, n_heads=n_heads, d_key=d_key, d_value=d_value)
-        if d_model % n_heads:
-            raise ValueError(f"MultiHeadAttention: d_model {d_model} must be a multiple of n_heads {n_heads}")
-        self.d_model, self.n_heads, self.d_key, self.d_value = d_model, n_heads, d_key, d_value
+        n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
+        check_positive(self, d_model=d_model, n_heads=n_heads, n_kv_heads=n_kv_heads, d_key=d_key, d_value=d_value)
+        if d_head is None:
+            if d_model % n_heads:
+                raise ValueError(f"MultiHeadAttention: d_model {d_model} must be a multiple of n_heads {n_heads}")
+            d_head = d_model // n_heads
+        check_positive(self, d_head=d_head)
+        if n_heads % n_kv_heads:
+            raise ValueError(f"MultiHeadAttention: n_heads {n_heads} must be a multiple of n_kv_heads {n_kv_heads}")
+        self.d_model, self.n_heads, self.n_kv_heads, self.d_head = d_model, n_heads, n_kv_heads, d_head
+        self.d_key, self.d_value = d_key, d_value
         options = {"seed": self.rng, "dtype": dtype}
-        self.w_q = Linear(d_model, d_model, bias, **options)
-        self.w_k = Linear(d_key, d_model, bias, **options)
-        self.w_v = Linear(d_value, d_model, bias, **options)
-        self.attention = ScaledDotProductAttention(dropout, **options)
-        self.w_o = Linear(d_model, d_model, bias, **options)
+        self.w_q = Linear(d_model, n_heads * d_head, bias, **options)
+        self.w_k = Linear(d_key, n_kv_heads * d_head, bias, **options)
+        self.w_v = Linear(d_value, n_kv_heads * d_head, bias, **options)
+        self.rotary_q = self.rotary_k = None
+        if rotary is not None:
+            self.rotary_q = RotaryPositions(d_head, rotary, base=rotary_base, dtype=dtype)
+            self.rotary_k = RotaryPositions(d_head, rotary, base=rotary_base, dtype=dtype)
+        self.attention = ScaledDotProductAttention(dropout, scale=scale, **options)
+        self.w_o = Linear(n_heads * d_head, d_model, bias, **options)
 
     @property
     def weights(self):
         """The attention weights P (B, H, T, S) of the last forward, before dropout; None if there was none."""
         return self.attention.weights
 
-    def forward(self, query, key, value, mask=None):
+    def forward(self, query, key, value, mask=None, bias=None, positions=None):
         """query (B, T, D), key (B, S, d_key), value (B, S, d_value) -> y (B, T, D)."""
-        check_floats(self, "query", query, shape=(None, None, self.d_model), dtype=self.dtype)
-        check_floats(self, "key", key, shape=(len(query), None, self.d_key), dtype=self.dtype)
-        check_floats(self, "value", value, shape=(*key.shape[:2], self.d_value), dtype=self.dtype)
-        if mask is not None:
-            check_mask(self, mask, (len(query), self.n_heads, query.shape[1], key.shape[1]))
+        positions = self._check_inputs(query, key, value, mask, bias, positions)
+        repeats = self.n_heads // self.n_kv_heads
         q = split_heads(self.w_q(query), self.n_heads)  # (B, H, T, K)
-        k = split_heads(self.w_k(key), self.n_heads)  # (B, H, S, K)
-        v = split_heads(self.w_v(value), self.n_heads)  # (B, H, S, K)
-        heads = self.attention(q, k, v, mask)  # (B, H, T, K)
+        k = split_heads(self.w_k(key), self.n_kv_heads)  # (B, G, S, K)
+        v = split_heads(self.w_v(value), self.n_kv_heads)  # (B, G, S, K)
+        if self.rotary_q is not None:
+            q, k = self.rotary_q(q, positions=positions), self.rotary_k(k, positions=positions)
+        heads = self.attention(q, repeat_heads(k, repeats), repeat_heads(v, repeats), mask, bias)  # (B, H, T, K)
         return self.w_o(merge_heads(heads))  # (B, T, D)
 
     def backward(self, dy):
-        """dy (B, T, D) -> dquery (B, T, D), dkey (B, S, d_key), dvalue (B, S, d_value)."""
+        """dy (B, T, D) -> dquery (B, T, D), dkey (B, S, d_key), dvalue (B, S, d_value); then dbias, if bias was given."""
         dheads = split_heads(self.w_o.backward(dy), self.n_heads)  # (B, H, T, K)
-        dq, dk, dv = self.attention.backward(dheads)
+        dq, dk, dv, *dbias = self.attention.backward(dheads)
+        repeats = self.n_heads // self.n_kv_heads
+        dk, dv = sum_repeated_heads(dk, repeats), sum_repeated_heads(dv, repeats)  # (B, G, S, K)
+        if self.rotary_q is not None:
+            dq, dk = self.rotary_q.backward(dq), self.rotary_k.backward(dk)
         dquery = self.w_q.backward(merge_heads(dq))
         dkey = self.w_k.backward(merge_heads(dk))
         dvalue = self.w_v.backward(merge_heads(dv))
-        return dquery, dkey, dvalue
+        return dquery, dkey, dvalue, *dbias
+
+    def _check_inputs(self, query, key, value, mask, bias, positions):
+        """Check everything before any part runs; return the positions with an axis for the heads."""
+        check_floats(self, "query", query, shape=(None, None, self.d_model), dtype=self.dtype)
+        check_floats(self, "key", key, shape=(len(query), None, self.d_key), dtype=self.dtype)
+        check_floats(self, "value", value, shape=(*key.shape[:2], self.d_value), dtype=self.dtype)
+        shape = (len(query), self.n_heads, query.shape[1], key.shape[1])  # (B, H, T, S)
+        if mask is not None:
+            check_mask(self, mask, shape)
+        if bias is not None:
+            check_bias(self, bias, shape, self.dtype)
+        if positions is None:
+            return None
+        if self.rotary_q is None:
+            raise ValueError("MultiHeadAttention: positions given, but the layer was made without rotary=")
+        positions = positions[:, None] if getattr(positions, "ndim", 0) == 2 else positions  # (B, 1, T)
+        self.rotary_q.check_positions(positions, (len(query), self.n_heads, query.shape[1]))
+        self.rotary_k.check_positions(positions, (len(key), self.n_kv_heads, key.shape[1]))
+        return positions

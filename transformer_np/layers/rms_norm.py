@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..backend import array_module, row_dots
-from ..checks import check_floats, check_positive
+from ..checks import check_floats, check_positive, check_real
 from ..module import Module, Parameter
 from .linear import column_sums
 
@@ -21,9 +21,10 @@ class RMSNorm(Module):
     def __init__(self, d_model, eps=1e-6, *, seed=None, dtype="float32"):
         super().__init__(seed, dtype)
         check_positive(self, d_model=d_model)
+        check_real(self, eps=eps)
         if not eps > 0:
             raise ValueError(f"RMSNorm: eps must be positive, got {eps!r}")
-        self.d_model, self.eps = d_model, eps
+        self.d_model, self.eps = d_model, float(eps)
         self.gamma = Parameter(np.ones(d_model, self.dtype))
 
     def forward(self, x):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..backend import array_module
-from ..checks import check_choice, check_floats, check_positive
+from ..checks import check_choice, check_floats, check_positive, check_real, describe
 from ..module import Module
 from .positions import check_length
 
@@ -54,6 +54,7 @@ class RotaryPositions(Module):
         check_choice(self, "layout", layout, ("interleaved", "halves"))
         if d_k % 2:
             raise ValueError(f"RotaryPositions: d_k must be even, since features turn in pairs, got {d_k}")
+        check_real(self, base=base)
         if not base > 1:
             raise ValueError(f"RotaryPositions: base must be greater than 1, got {base!r}")
         self.d_k, self.layout, self.base, self.max_len = d_k, layout, base, max_len
@@ -70,7 +71,7 @@ class RotaryPositions(Module):
             end = check_length(self, x.shape[-2], offset)
             rows = slice(offset, end)  # of the table
         else:
-            rows, end = positions, self._check_positions(positions, x)
+            rows, end = positions, self.check_positions(positions, x.shape[:-1])
         self._grow_table(end, x)
         cos, sin = self._cos[rows], self._sin[rows]  # (..., T, K/2)
         y = rotate(x, cos, sin, self.layout)
@@ -82,13 +83,16 @@ class RotaryPositions(Module):
         cos, sin = self.saved(dy)
         return rotate(dy, cos, -sin, self.layout)
 
-    def _check_positions(self, positions, x):
+    def check_positions(self, positions, rows):
+        """Return the largest position plus one; raise unless they are integers that broadcast to x's axes `rows`."""
         if getattr(positions, "dtype", np.dtype("O")).kind not in "iu" or positions.size == 0:
-            raise ValueError(f"RotaryPositions: positions must be a non-empty array of integers, got {positions!r:.80}")
-        shape, rows = positions.shape, x.shape[:-1]
-        if len(shape) > len(rows) or any(p not in (1, n) for p, n in zip(shape[::-1], rows[::-1], strict=False)):
-            raise ValueError(f"RotaryPositions: positions must broadcast to {rows}, got shape {shape}")
-        return check_length(self, int(positions.max()) - int(positions.min()) + 1, int(positions.min()))
+            raise ValueError(f"RotaryPositions: positions must be an array of integers, got {describe(positions)}")
+        if positions.ndim > len(rows) or any(
+            p not in (1, n) for p, n in zip(positions.shape[::-1], rows[::-1], strict=False)
+        ):
+            raise ValueError(f"RotaryPositions: positions must broadcast to {rows}, got {describe(positions)}")
+        first, last = int(positions.min()), int(positions.max())
+        return check_length(self, last - first + 1, first)
 
     def _grow_table(self, end, x):
         xp = array_module(x)

@@ -61,10 +61,11 @@ def random_upstream(y, rng):
     return array_module(y).asarray(rng.standard_normal(y.shape))
 
 
-def gradient_pairs(layer, inputs, seed=0):
+def gradient_pairs(layer, inputs, seed=0, only=None):
     """Run forward and backward once, then differences: {name: (the layer's gradient, the numeric one)}, both NumPy.
 
-    Names are those of the parameters, and "input 0" and so on for every floating-point input. Dropout must replay.
+    Names are those of the parameters, and "input 0" and so on for every floating-point input; with `only`, just the
+    array of that name is differenced. Dropout must replay.
     """
     watch = KinkWatch(layer)
     y = layer.forward(*inputs)
@@ -86,7 +87,8 @@ def gradient_pairs(layer, inputs, seed=0):
             arrays[f"input {i}"] = returned[i], x
         else:
             assert i >= len(returned) or returned[i] is None  # ids and masks have no gradient
-    return {name: (to_numpy(g), numeric_gradient(outputs, x, upstream)) for name, (g, x) in arrays.items()}
+    wanted = arrays if only is None else [only]
+    return {name: (to_numpy(arrays[name][0]), numeric_gradient(outputs, arrays[name][1], upstream)) for name in wanted}
 
 
 def relative_errors(pairs, zero=()):

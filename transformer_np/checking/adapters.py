@@ -43,9 +43,11 @@ def signature_of(function):
     return ([p.name for p in positional if p.default is p.empty], [p.name for p in positional if p.default is not p.empty])
 
 
-def argument_names(function, count):
-    """Name the first `count` positional arguments of a function after its signature."""
+def argument_names(function, count, everything=False):
+    """Name the first `count` positional arguments of a function after its signature, or all that it declares."""
     required, optional = signature_of(function)
+    if everything:
+        return required + (optional or [])
     names = (required + (optional or []))[:count]
     return names + [f"input{i}" for i in range(len(names), count)]
 
@@ -77,8 +79,8 @@ class LayerObject:
         self.run = layer.forward if hasattr(layer, "forward") else layer
         self.tree = None
 
-    def input_names(self, count):
-        return argument_names(self.run, count)
+    def input_names(self, count, everything=False):
+        return argument_names(self.run, count, everything)
 
     def forward(self, args, kwargs):
         """Run forward; return the output arrays."""
@@ -116,8 +118,8 @@ class FunctionPair:
         self.tree = self.cache = self.inputs = None
         self.has_cache = False
 
-    def input_names(self, count):
-        return argument_names(self.run, count)
+    def input_names(self, count, everything=False):
+        return argument_names(self.run, count, everything)
 
     def forward(self, args, kwargs):
         result = self.run(*args, **kwargs)
@@ -166,8 +168,8 @@ class ValueAndGradient:
         self.run, self.name = function, function.__name__
         self.tree = self.gradient = None
 
-    def input_names(self, count):
-        return argument_names(self.run, count)
+    def input_names(self, count, everything=False):
+        return argument_names(self.run, count, everything)
 
     def forward(self, args, kwargs):
         result = self.run(*args, **kwargs)

@@ -68,30 +68,33 @@ class Trial:
             self._astyped = others[0].get().dtype
             self.layer.astype(self.dtype.name)
         for slot in slots:
-            array = slot.get()
-            if array.dtype != self.dtype or not array.flags.writeable:
-                slot.set(array.astype(self.dtype))
+            self._convert(slot)
         self.slots = slots
 
     def find_arrays(self):
-        """List the arrays to differentiate. Call after one forward and backward: some classes make `dW` only then."""
-        known = {id(place.holder): None for slot in self.slots for place in slot.data}
+        """List the arrays to differentiate. Call after one forward and backward: some classes make `dW` only then.
+
+        An array that forward replaces is a cache (`self.x` beside `self.dx`), no parameter.
+        """
         before = {slot.name: id(slot.get()) for slot in self.subject.parameters()}
         self.inputs = [array.copy() for array in self.inputs]
         self.forward()
-        steady = [slot for slot in self.subject.parameters() if before.get(slot.name) == id(slot.get())]
-        saved_names = {slot.name for slot, *_ in self.saved}
-        for slot in steady:  # parameters that came to light with the first backward
-            if slot.name not in saved_names:
+        self.slots = [slot for slot in self.subject.parameters() if before.get(slot.name) == id(slot.get())]
+        known = {slot.name for slot, *_ in self.saved}
+        for slot in self.slots:
+            if slot.name not in known:
                 self.saved.append((slot, slot.get(), slot.get().copy(), [(place, place.get()) for place in slot.grads]))
-                if slot.get().dtype != self.dtype:
-                    slot.set(slot.get().astype(self.dtype))
-        del known
-        self.slots = steady
+                self._convert(slot)
         self.arrays = [Watched(name, "input", leaf=i) for i, (name, array) in
                        enumerate(zip(self.names, self.inputs, strict=True)) if differentiable(array)]
         taken = {w.name for w in self.arrays}
-        self.arrays += [Watched(f"parameter {s.name}" if s.name in taken else s.name, "parameter", slot=s) for s in steady]
+        self.arrays += [Watched(f"parameter {slot.name}" if slot.name in taken else slot.name, "parameter", slot=slot)
+                        for slot in self.slots]
+
+    def _convert(self, slot):
+        array = slot.get()
+        if array.dtype != self.dtype or not array.flags.writeable:
+            slot.set(array.astype(self.dtype))
 
     def _put_back(self):
         if self._astyped is not None:
@@ -165,53 +168,29 @@ class Trial:
         return found
 
     def input_gradients(self, returned):
-        """Match what backward returned with the inputs; problems of number or order go to `self.problems`."""
+        """Match what backward returned with the float inputs; what is wrong with number or order goes to `problems`.
+
+        One gradient for each input is the contract (those of arguments left out at the end may follow). A dictionary goes
+        by names. Gradients of the float inputs alone are understood where their number is the same.
+        """
         self.problems = []
         inputs = [w for w in self.arrays if w.slot is None]
-        parts, n = self._returned_parts(returned), len(self.inputs)
-        matched = None
-        positional = len(leaves(tuple(self.args)))
-        for count in (n, positional):
-            if len(parts) == count and matched is None:
-                matched = {w.name: parts[w.leaf] for w in inputs if w.leaf < count}
-                extra = [i for i in range(count) if parts[i] is not None and not differentiable(self.inputs[i])]
-                wanted = [w for w in inputs if w.leaf < count]
-                given = [p for p in parts if p is not None]
-                if extra and len(given) == len(wanted):  # the order is right once the None is left out
-                    self.problems += [("integers", self.names[i]) for i in extra]
-                else:
-                    self.problems += [("integers", self.names[i]) for i in extra]
-        if matched is None and isinstance(returned, dict):
-            matched = {w.name: self._from_dict(returned, w.name) for w in inputs}
-        if matched is None:
-            given = [part for part in parts if part is not None]
-            for wanted in (inputs, [w for w in inputs if w.leaf < positional]):
-                if len(given) == len(wanted) and matched is None:
-                    matched = {w.name: part for w, part in zip(wanted, given, strict=True)}
-                    if n > 1 and len(wanted) < n:
-                        self.problems.append(("short", ""))
-        if matched is None:
-            self.problems.append(("count", f"backward returned {len(parts)} gradients for {len(self.inputs)} inputs "
-                                           f"({', '.join(self.names)})"))
-            matched = {w.name: part for w, part in zip(inputs, [p for p in parts if p is not None], strict=False)}
-        return {w.name: _copy(matched.get(w.name)) for w in inputs}
-
-    def _returned_parts(self, returned):
         if isinstance(returned, dict):
-            return []
-        if not isinstance(returned, (tuple, list)):
-            return [returned]
-        parts = []
-        for part in returned:
-            parts += self._returned_parts(part) if isinstance(part, (tuple, list)) else [part]
-        return parts
-
-    @staticmethod
-    def _from_dict(returned, name):
-        for key in (f"d{name}", f"d_{name}", f"grad_{name}", name):
-            if key in returned:
-                return returned[key]
-        return None
+            return {w.name: _copy(_from_dict(returned, w.name)) for w in inputs}
+        parts = _flat(returned)
+        n, n_positional = len(self.inputs), len(leaves(tuple(self.args)))
+        if len(parts) in (n, n_positional) or n < len(parts) <= len(self.subject.input_names(0, everything=True)):
+            self.problems = [("integers", name) for name, x, part in zip(self.names, self.inputs, parts, strict=False)
+                             if part is not None and not differentiable(x)]
+            return {w.name: _copy(parts[w.leaf]) if w.leaf < len(parts) else None for w in inputs}
+        given = [part for part in parts if part is not None]
+        for wanted in (inputs, [w for w in inputs if w.leaf < n_positional]):
+            if len(given) == len(wanted):
+                self.problems = [("short", "")]
+                by_name = {w.name: _copy(part) for w, part in zip(wanted, given, strict=True)}
+                return {w.name: by_name.get(w.name) for w in inputs}
+        self.problems = [("count", f"backward returned {len(parts)} gradients for {n} inputs ({', '.join(self.names)})")]
+        return {w.name: None for w in inputs}
 
     def draw_upstream(self, outputs, rng):
         """Draw a random upstream gradient for each output: normal, never constant, scaled to the output's size."""
@@ -225,6 +204,20 @@ class Trial:
             else:
                 drawn.append(xp.asarray(rng.standard_normal(y.shape), y.dtype))
         return drawn
+
+
+def _flat(returned):
+    """What backward returned as one flat list, None included."""
+    if not isinstance(returned, (tuple, list)):
+        return [returned]
+    return [part for item in returned for part in _flat(item)]
+
+
+def _from_dict(returned, name):
+    for key in (f"d{name}", f"d_{name}", f"grad_{name}", name):
+        if key in returned:
+            return returned[key]
+    return None
 
 
 def _copy(value):

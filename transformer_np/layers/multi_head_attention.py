@@ -110,7 +110,7 @@ class MultiHeadAttention(Module):
         return self.w_o(merge_heads(heads))  # (B, T, D)
 
     def backward(self, dy):
-        """dy (B, T, D) -> dquery (B, T, D), dkey (B, S, d_key), dvalue (B, S, d_value); then dbias, if bias was given."""
+        """dy (B, T, D) -> dquery (B, T, D), dkey (B, S, d_key), dvalue (B, S, d_value); with a bias, dbias too."""
         dheads = split_heads(self.w_o.backward(dy), self.n_heads)  # (B, H, T, K)
         dq, dk, dv, *dbias = self.attention.backward(dheads)
         repeats = self.n_heads // self.n_kv_heads

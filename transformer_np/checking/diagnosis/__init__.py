@@ -29,6 +29,8 @@ def diagnose(evidence: Evidence):
     "unknown".
     """
     c = Comparison(evidence.on_host())
+    if c.a.size == 0 and c.same_shape:
+        return [Diagnosis("unknown", "unknown", c.e.name, f"the gradient of {c.e.name} is empty", "nothing to compare")]
     if not np.all(np.isfinite(c.a)):
         return [not_finite(c)]
     with np.errstate(all="ignore"):
@@ -38,44 +40,51 @@ def diagnose(evidence: Evidence):
 def explain(c, where):
     """The answers of all readers, best first."""
     layers = known.recognise(c.e)
-    found = from_museum(c, layers, where)
-    clues = from_rules(c, layers)
+    found, whole = from_museum(c, layers, where)
+    clues = from_rules(c, layers, bool(found))
     found += [Diagnosis(clue.kind, "likely", c.e.name, where, clue.text, clue.line)
               for clue in clues if clue.kind not in {d.kind for d in found}]
-    if found and c.rich and proved(found, clues):
+    if found and c.rich and proved(found, clues, whole):
         return [replace(found[0], certainty="certain")]
     return found or [unknown(c, where)]
 
 
-def proved(found, clues):
-    """Whether the first answer is a known mistake or an exact pattern that is proof, and nothing else fits exactly."""
+def proved(found, clues, whole):
+    """Whether the first answer is a known mistake or an exact pattern that is proof, and nothing else fits exactly.
+
+    whole: the titles of the known mistakes that fit in every array they touch; others are at most half of the story.
+    """
     first = found[0]
     exact = {d.kind for d in found if d.mistake} | {clue.kind for clue in clues if clue.exact}
     if exact != {first.kind} or first.alternatives:
         return False
-    return bool(first.mistake) or any(clue.proof for clue in clues if clue.exact)
+    return first.mistake in whole or any(clue.proof for clue in clues if clue.exact)
 
 
 def from_museum(c, layers, where):
-    """A Diagnosis for each kind among the known mistakes that give this gradient; equal ones are named together."""
-    by_kind = {}
+    """A Diagnosis for each kind among the known mistakes that give this gradient, equal ones named together; and the
+    titles of those that fit in every array they touch."""
+    by_kind, whole = {}, set()
     for recognised in layers:
-        for mistake in known.matches(c, recognised):
+        for mistake, fits_everywhere in known.matches(c, recognised):
             by_kind.setdefault(mistake.kind, []).append(mistake)
+            whole |= {mistake.title} if fits_everywhere else set()
     every = [mistake for group in by_kind.values() for mistake in group]
-    return [
+    found = [
         Diagnosis(kind, "likely", c.e.name, where, group[0].what, group[0].line, group[0].fix, group[0].title,
                   tuple(f"{m.title} ({m.what})" for m in every if m is not group[0]))
         for kind, group in by_kind.items()
     ]
+    return found, whole
 
 
-def from_rules(c, layers):
+def from_rules(c, layers, known_already):
     """The clues of the rules for any layer and of the terms, exact ones first."""
     proofs = [*(terms.read_terms(c, r) for r in layers), *(rule(c) for rule in structure.PROOFS)]
     clues = [replace(clue, proof=clue.exact) for clue in proofs if clue is not None]
-    clues += [rule(c) for rule in (*structure.RULES, *places.RULES, *factors.RULES)]
-    clues = [clue for clue in clues if clue is not None]
+    clues += [clue for rule in (*structure.RULES, *places.RULES) if (clue := rule(c)) is not None]
+    if not known_already and not any(clue.exact for clue in clues):
+        clues += [clue for rule in factors.RULES if (clue := rule(c)) is not None]
     if not clues:
         clues = [clue for clue in (structure.wrong_shape(c), *(rule(c) for rule in places.LAST)) if clue is not None]
     return sorted(clues, key=lambda clue: not clue.exact)

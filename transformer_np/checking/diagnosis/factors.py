@@ -39,14 +39,15 @@ def local_slope(c):
         by_x = ((yours != 0) == (x > 0)).all() or ((yours != 0) == (x <= 0)).all()
         if by_dy or by_x:
             return Clue("wrong derivative", False, "entries pass where they should not: the condition is on "
-                        f"{'the gradient' if by_dy else 'the wrong side of x'}", "the mask of forward is the mask of backward")
+                        f"{'the gradient' if by_dy else 'the wrong side of x'}",
+                        "the mask of forward is the mask of backward")
         return Clue("wrong value", False, "your gradient is masked, but by another mask than forward's",
                     "keep the mask that forward used")
     if kept is not None and np.ptp(yours) < 1e-6:
         return Clue("missing factor", False, "forward's mask is missing: entries that were dropped get a gradient")
     if smooth_in(x, right) and smooth_in(x, yours):
-        return Clue("wrong derivative", False, "each entry is off by a factor that depends on x alone: the slope is not that "
-                    "of the function that forward computes", "differentiate the very formula of forward")
+        return Clue("wrong derivative", False, "each entry is off by a factor that depends on x alone: the slope is "
+                    "not that of the function that forward computes", "differentiate the very formula of forward")
     wrong = c.wrong
     if ((wrong == (x < 0)).all() or (wrong == (x > 0)).all()) and not wrong.all():
         side = "negative" if (wrong == (x < 0)).all() else "positive"
@@ -77,7 +78,8 @@ def block_slope(c):
     if c.e.dy is not None and c.equal(a, c.e.dy):
         return Clue("missing factor", False, "where it is wrong, your gradient is dy itself: nothing was multiplied in")
     if a.size >= 20 and not np.any(n == 0) and smooth_in(x, a / n):
-        return Clue("missing factor", False, "in part of the last axis each entry is off by a factor that depends on it alone",
+        return Clue("missing factor", False, "in part of the last axis each entry is off by a factor that depends on "
+                    "it alone",
                     "a factor of the chain rule is left out there")
     return None
 
@@ -87,11 +89,12 @@ def known_factors(c):
     out = {name: np.asarray(v, float) for name, v in c.e.arrays.items() if np.asarray(v).dtype.kind == "f"}
     x = c.e.value
     if x is not None and np.ndim(x) and np.asarray(x).dtype.kind == "f":
+        eps = c.e.attributes.get("eps", 0)
         for axis in range(np.ndim(x)):
             name = f"along axis {axis} of {c.e.name}"
             out[f"the length {name}"] = np.sqrt((x**2).sum(axis, keepdims=True))
-            out[f"the standard deviation {name}"] = np.sqrt(x.var(axis, keepdims=True) + c.e.attributes.get("eps", 0))
-            out[f"the root mean square {name}"] = np.sqrt((x**2).mean(axis, keepdims=True) + c.e.attributes.get("eps", 0))
+            out[f"the standard deviation {name}"] = np.sqrt(x.var(axis, keepdims=True) + eps)
+            out[f"the root mean square {name}"] = np.sqrt((x**2).mean(axis, keepdims=True) + eps)
     if c.e.output is not None:
         out["the output"] = np.asarray(c.e.output, float)
     if c.e.dy is not None:
@@ -124,8 +127,9 @@ def factor_along_axes(c):
         spread = np.nanmax(ratio, axis=axes, initial=-np.inf) - np.nanmin(ratio, axis=axes, initial=np.inf)
         used = solid.sum(axis=axes) > 1
         if used.any() and spread[used].max() < 1e-5 * np.nanmax(np.abs(ratio)):
-            return Clue("missing factor", False, f"your gradient is the right one times a factor that is the same along axes {axes}"
-                        " and changes along the others", "a factor for each row or each feature is left out, or is there twice")
+            return Clue("missing factor", False, "your gradient is the right one times a factor that is the same along "
+                        f"axes {axes} and changes along the others",
+                        "a factor for each row or each feature is left out, or is there twice")
     return None
 
 
@@ -152,15 +156,17 @@ def low_rank_term(c):
     one = np.ones(())
     for axis in reversed(range(d.ndim)):
         if d.shape[axis] > 2 and np.ptp(d, axis=axis).max() < 1e-6 * np.abs(d).max():
-            return Clue("missing term", False, f"the difference is the same number all along axis {axis}: a mean or a sum is "
-                        "missing or too much", "a term that every entry along that axis shares")
+            return Clue("missing term", False, f"the difference is the same number all along axis {axis}: a mean or a "
+                        "sum is missing or too much", "a term that every entry along that axis shares")
         for name, array in arrays.items():
             if array is None or np.shape(array) != d.shape:
                 continue
-            for words, basis in ((f"a multiple of {name}", [array]), (f"a multiple of {name} plus a constant", [array, one])):
+            for words, basis in ((f"a multiple of {name}", [array]),
+                                 (f"a multiple of {name} plus a constant", [array, one])):
                 if in_span(d, basis, axis):
-                    return Clue("missing term", False, f"the difference is {words} along axis {axis}: the term of a norm or "
-                                "a variance is missing or has the wrong weight", "what flows back through the statistics")
+                    return Clue("missing term", False, f"the difference is {words} along axis {axis}: the term of a norm "
+                                "or a variance is missing or has the wrong weight",
+                                "what flows back through the statistics")
     return None
 
 
@@ -174,14 +180,14 @@ def reads_another_value(c):
             continue
         flat_z, flat_dy = np.reshape(z, (-1, np.shape(z)[-1])), np.reshape(dy, (-1, np.shape(dy)[-1]))
         if c.n.ndim == 2 and len(flat_z) == len(flat_dy) and c.equal(c.a, flat_z.T @ flat_dy):
-            return Clue("wrong value", False, f"your gradient is {name}ᵀ dy, the right one reads another array than {name}",
+            return Clue("wrong value", False, f"your gradient is {name}ᵀ dy, the right one reads another array",
                         "dW = (what met W)ᵀ times (the gradient of the product)")
         if c.n.ndim == 1 and np.shape(z) == np.shape(dy):
             for axis in range(np.ndim(dy)):
                 if np.shape(dy)[axis] == len(c.n) and \
                         c.equal(c.a, (dy * z).sum(tuple(i for i in range(np.ndim(dy)) if i != axis))):
-                    return Clue("wrong value", False, f"your gradient is the sum of dy times {name}, the right one reads "
-                                f"another array than {name}", "the parameter's gradient reads what met the parameter")
+                    return Clue("wrong value", False, f"your gradient is the sum of dy times {name}, the right one "
+                                "reads another array", "the parameter's gradient reads what met the parameter")
     return None
 
 

@@ -30,8 +30,11 @@ TRIES = 120  # reference forwards tried for one layer
 
 @dataclass
 class Recognised:
-    """A layer of the museum with the student's arrays in its roles. names: role -> the student's name, turned: the roles
-    whose matrix the student keeps transposed."""
+    """A layer of the museum with the student's arrays in its roles.
+
+    names: role -> the student's name. turned: the roles whose matrix the student keeps transposed. error: how far the
+    outputs are apart, relative to the largest.
+    """
 
     layer: Layer
     names: dict
@@ -130,7 +133,8 @@ def could_be(layer, kinds, arrays):
     needed = [r for r in layer.shapes if r not in layer.optional and not (layer.infer and r == "keep")]
     floats = sum(a.dtype.kind == "f" for a in arrays.values())
     wanted = sum(kinds[r] == "f" for r in needed)
-    return len(needed) <= len(arrays) <= len(layer.shapes) and wanted <= floats <= wanted + len(layer.shapes) - len(needed)
+    spare = len(layer.shapes) - len(needed)
+    return len(needed) <= len(arrays) <= len(layer.shapes) and wanted <= floats <= wanted + spare
 
 
 def recognise_one(layer, e):
@@ -175,9 +179,10 @@ def recognise(e):
 
 
 def matches(c, recognised):
-    """The known mistakes that give the student's gradient of this array, those that explain every array first.
+    """The known mistakes that give the student's gradient of this array, as (mistake, whole) pairs.
 
-    Only mistakes that agree with the student on all arrays are kept, if there are such.
+    whole: whether the mistake also gives the student's gradient of every other array that it touches. Where some
+    mistakes agree with the student on all arrays of the layer, only those are kept.
     """
     role = recognised.role_of(c.e.name)
     if role is None:
@@ -191,9 +196,8 @@ def matches(c, recognised):
         if role not in wrong or c.equal(wrong[role], right[role]) or not c.equal(student, wrong[role]):
             continue
         whole = {**right, **wrong}
-        agrees = all(
-            c.equal(recognised.bring(r, np.asarray(c.e.analytic_all[name])), whole[r], 10)
-            for r, name in recognised.names.items() if name in c.e.analytic_all and r in whole)
-        found.append((mistake, agrees))
-    complete = [mistake for mistake, agrees in found if agrees]
-    return complete or [mistake for mistake, _ in found]
+        same = {r: c.equal(recognised.bring(r, np.asarray(c.e.analytic_all[name])), whole[r], 10)
+                for r, name in recognised.names.items() if name in c.e.analytic_all and r in whole}
+        found.append((mistake, all(same.values()), all(same.get(r, True) for r in wrong)))
+    complete = [(mistake, True) for mistake, everywhere, _ in found if everywhere]
+    return complete or [(mistake, touched) for mistake, _, touched in found]

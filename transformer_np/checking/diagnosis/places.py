@@ -22,10 +22,11 @@ def repeated_ids(c):
         counts = np.bincount(ids.ravel(), minlength=len(c.n))
         repeated, once = set(np.flatnonzero(counts > 1).tolist()), set(np.flatnonzero(counts == 1).tolist())
         if rows == repeated and len(rows) > 1:
-            return Clue("repeated ids", bool(once), f"only the rows of ids that occur more than once in {name} are wrong: "
-                        f"{sorted(rows)}", "a row that was read in several places gets the sum of all their gradients")
+            return Clue("repeated ids", bool(once), f"only the rows of ids that occur more than once in {name} are "
+                        f"wrong: {sorted(rows)}", "a row that was read in several places gets the sum of all their gradients")
         if rows < repeated and len(rows) > 1:
-            return Clue("repeated ids", False, f"the wrong rows {sorted(rows)} are ids that occur more than once in {name}",
+            return Clue("repeated ids", False,
+                        f"the wrong rows {sorted(rows)} are ids that occur more than once in {name}",
                         "a row that was read in several places gets the sum of all their gradients")
         if len(rows) == 1 and np.abs(c.a[list(rows)]).max() <= c.tol:
             return Clue("positions", False, f"only row {min(rows)} is wrong, and it is zero: was it taken for padding?",
@@ -103,7 +104,7 @@ def some_entries(c):
     if not partly_wrong(c) or c.wrong.mean() > 0.4:
         return None
     first = ", ".join(str(tuple(int(i) for i in index)) for index in np.argwhere(c.wrong)[:4])
-    return Clue("some entries", False, f"{int(c.wrong.sum())} of {c.n.size} entries are wrong, the others right: {first}")
+    return Clue("some entries", False, f"only {int(c.wrong.sum())} of {c.n.size} entries are wrong: {first}")
 
 
 RULES = (masked, repeated_ids, one_head, positions)

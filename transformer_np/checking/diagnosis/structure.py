@@ -14,7 +14,7 @@ from .compare import Clue, axis_subsets
 def zero(c):
     """Never filled in."""
     if np.all(c.a == 0) and not c.vanishing:
-        return Clue("zero", True, "your gradient is zero everywhere: it was never computed, never stored, or overwritten",
+        return Clue("zero", True, "your gradient is zero everywhere: never computed, never stored, or overwritten",
                     "every array that forward reads gets a gradient")
     return None
 
@@ -22,7 +22,8 @@ def zero(c):
 def sign(c):
     """The right numbers with the other sign."""
     if c.same_shape and not c.vanishing and c.equal(c.a, -c.n):
-        return Clue("sign", True, "your gradient is the right one with the opposite sign", "a minus too many, or one lost")
+        return Clue("sign", True, "your gradient is the right one with the opposite sign",
+                    "a minus too many, or one lost")
     return None
 
 
@@ -37,8 +38,8 @@ def sizes(c):
     shape = np.shape(c.e.output)
     if len(shape) >= 2:
         put(shape[0], f"the batch size B = {shape[0]}")
-        put(math.prod(shape[:-1]), f"the number of tokens {' · '.join(map(str, shape[:-1]))}") if len(shape) > 2 else None
     if len(shape) >= 3:
+        put(math.prod(shape[:-1]), f"the number of tokens {' · '.join(map(str, shape[:-1]))}")
         put(shape[-2], f"the length T = {shape[-2]}")
     if shape:
         put(shape[-1], f"the last size of the output, {shape[-1]}")
@@ -128,7 +129,7 @@ def missing_sum(c):
                             "a value that broadcasting shared along an axis gets the sum of the gradients along it")
             if folded.ndim == c.n.ndim and folded.shape[1:] == c.n.shape[1:] and len(folded) < len(c.n) and \
                     c.equal(folded, c.n[: len(folded)]) and np.all(np.abs(c.n[len(folded):]) <= c.tol):
-                return Clue("missing sum", True, f"{word} over axes {axes} your gradient would be right for the rows in use",
+                return Clue("missing sum", True, f"{word} over axes {axes} the rows in use would be right",
                             "a value that broadcasting shared along an axis gets the sum of the gradients along it")
     return None
 
@@ -138,7 +139,7 @@ def wrong_shape(c):
     if c.same_shape:
         return None
     if sorted(c.a.shape) == sorted(c.n.shape):
-        return Clue("transposed", False, f"your gradient has the shape {c.a.shape} with the axes of {c.n.shape} swapped")
+        return Clue("transposed", False, f"your gradient has shape {c.a.shape}, the axes of {c.n.shape} swapped")
     if c.a.size == c.n.size:
         return Clue("reshaped", False, f"your gradient has shape {c.a.shape}, not {c.n.shape}")
     if c.a.size > c.n.size:

@@ -1,7 +1,7 @@
 """Reading a gradient as a sum of the named terms of its formula: which weight did each term get?
 
-For the layers whose backward is a sum, the right one has every weight 1. A least-squares fit reads the student's weights,
-and is believed only when nothing is left over.
+For the layers whose backward is a sum, the right one has every weight 1. A least-squares fit reads the student's
+weights, and is believed only when nothing is left over.
 """
 
 import numpy as np

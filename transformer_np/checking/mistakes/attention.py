@@ -90,7 +90,7 @@ def divided_by_d_k(dy, c):
 
 
 @ATTENTION.mistake(
-    "reshaped", source="anchors: codiceSpaghetti/numpyGPT attention.py, 22 of 38 gradients wrong",
+    "reshaped", source="codiceSpaghetti/numpyGPT attention.py, 22 of 38 gradients wrong",
     why="dKᵀ = Qᵀ dS is (..., K, S), and is reshaped to (..., S, K) where its axes must be swapped.",
     line="dK = dSᵀ Q", fix="swap the last two axes, do not reshape")
 def keys_reshaped(dy, c):
@@ -256,7 +256,7 @@ DROPPED = Layer(
 
 
 @DROPPED.mistake(
-    "wrong value", source="anchors: Ultron09/Numpy-Transformer, grad_V uses the un-dropped weights",
+    "wrong value", source="Ultron09/Numpy-Transformer, grad_V uses the un-dropped weights",
     why="The weights are cached before dropout.", line="dV = (the weights that met V)ᵀ dY",
     fix="use the weights after dropout", hidden_when="p = 0")
 def undropped_weights_for_v(dy, c):

@@ -40,7 +40,7 @@ CROSS_ENTROPY = Layer(
 
 
 @CROSS_ENTROPY.mistake(
-    "constant factor", source="anchors: priyammaz/ManualTransformer, ratio exactly N",
+    "constant factor", source="priyammaz/ManualTransformer, ratio exactly N",
     why="Forward takes the mean, backward forgets it.", line="dz = (p - q) / N", fix="divide by the number of tokens",
     hidden_when="one token")
 def not_divided_by_n(dy, c):
@@ -49,7 +49,7 @@ def not_divided_by_n(dy, c):
 
 
 @CROSS_ENTROPY.mistake(
-    "constant factor", source="anchors: AkiRusProd/numpy-transformer losses.py",
+    "constant factor", source="AkiRusProd/numpy-transformer losses.py",
     why="The loss and the softmax both divide.",
     line="1/N occurs once", fix="divide once", hidden_when="one token")
 def divided_by_n_twice(dy, c):
@@ -58,7 +58,7 @@ def divided_by_n_twice(dy, c):
 
 
 @CROSS_ENTROPY.mistake(
-    "constant factor", source="anchors: rziga/numpy-is-all-you-need, wrong by a factor T",
+    "constant factor", source="rziga/numpy-is-all-you-need, wrong by a factor T",
     why="Forward means over B·T tokens, backward divides by B.",
     line="N is the number of tokens that count, not of sentences",
     fix="divide by the same N as forward", hidden_when="T = 1")

@@ -76,7 +76,7 @@ def divided_by_p(dy, c):
 
 
 @DROPOUT.mistake(
-    "wrong value", source="anchors: AkiRusProd/numpy-transformer, one Dropout object reused in a layer",
+    "wrong value", source="AkiRusProd/numpy-transformer, one Dropout object reused in a layer",
     why="One dropout object is used in several places and remembers only the last mask.",
     line="keep: the mask of this call", fix="one dropout object for each place it is used", hidden_when="p = 0")
 def mask_of_another_call(dy, c):

@@ -165,7 +165,7 @@ TIED = Layer(
 
 
 @TIED.mistake(
-    "missing path", source="anchors: Ultron09/Numpy-Transformer drops the tied lm_head gradient; BP-28",
+    "missing path", source="Ultron09/Numpy-Transformer drops the tied lm_head gradient; BP-28",
     why="The embedding's backward writes the gradient, the output layer's is thrown away.",
     line="dE has two summands: E was read as input and used as output", fix="add dlogits.T @ h to the gradient")
 def output_path_dropped(dy, c):

@@ -66,7 +66,7 @@ def statistics_are_constants(dy, c):
 
 
 @LAYER_NORM.mistake(
-    "wrong value", source="anchors: AkiRusProd/numpy-transformer layer_norm.py",
+    "wrong value", source="AkiRusProd/numpy-transformer layer_norm.py",
     why="γ is pulled out of the means, as if it were the same for every feature.",
     line="dn = γ dy stands inside the means", fix="multiply by γ before taking the means",
     hidden_when="γ is the same for every feature, as at the start of training")
@@ -225,7 +225,7 @@ def beta_averaged(dy, c):
 
 
 @LAYER_NORM.mistake(
-    "zero", source="anchors: dbrll/BareGPT, and TinyTorch PR#1504: γ and β never learned",
+    "zero", source="dbrll/BareGPT, and TinyTorch PR#1504: γ and β never learned",
     why="γ and β are stored, but backward never fills their gradient.",
     line="γ and β are parameters", fix="store dγ and dβ")
 def gamma_and_beta_never_filled(dy, c):

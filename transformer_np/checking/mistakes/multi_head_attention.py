@@ -225,7 +225,7 @@ def only_the_value_path(dy, c):
 
 
 @SELF.mistake(
-    "reshaped", source="anchors: codiceSpaghetti/numpyGPT attention.py",
+    "reshaped", source="codiceSpaghetti/numpyGPT attention.py",
     why="dKᵀ = Qᵀ dS is reshaped, not transposed back.",
     line="dK = dSᵀ Q", fix="swap the last two axes")
 def keys_reshaped(dy, c):

@@ -8,9 +8,10 @@ from .museum import OWN
 
 OPENING = """# Known mistakes
 
-A museum of wrong backward passes: {mistakes} ways to get the gradients of {layers} layers wrong. {seen} of them were seen
-in public code or bug reports, which are named; the others are our own. `tnp.gradcheck` recomputes each of them on your
-inputs, and when your gradient equals one of them to the last digits, it tells you its name.
+A museum of wrong backward passes: {mistakes} ways to get the gradients of {layers} layers wrong. {seen} of them were
+seen in public code or bug reports, which are named (numbers such as BP-27 are cases of the project's bug pool); the
+others are our own. `tnp.gradcheck` recomputes each of them on your inputs, and when your gradient equals one of them to
+the last digits, it tells you its name.
 
 Each entry says what the mistake is, how it comes to be written, which line of the derivation is wrong, and what to
 write instead. *Hidden when* gives the conditions under which no test can see it: test elsewhere.

@@ -36,7 +36,7 @@ POST = Layer(
 
 
 @POST.mistake(
-    "missing path", source="anchors: YVSemlani/numpy-transformer, 61 of 75 gradients wrong",
+    "missing path", source="YVSemlani/numpy-transformer, 61 of 75 gradients wrong",
     why="The sub-layer's backward is called, the + x is forgotten.", line="dx = ds + f backward: x was used twice",
     fix="add ds")
 def skip_path_left_out(dy, c):
@@ -61,7 +61,7 @@ def skip_path_round_the_norm(dy, c):
 
 
 @POST.mistake(
-    "wrong value", source="BP-38 and anchors: Jessitoii/numpy-gpt, the other way round",
+    "wrong value", source="BP-38 and Jessitoii/numpy-gpt, the other way round",
     why="The block's backward is that of a pre-norm block.",
     line="LN is the last step of forward, the first of backward",
     fix="go back through LN first")
@@ -109,7 +109,7 @@ PRE = Layer(
 
 
 @PRE.mistake(
-    "missing path", source="anchors: YVSemlani/numpy-transformer leaves out every residual path",
+    "missing path", source="YVSemlani/numpy-transformer leaves out every residual path",
     why="The sub-layer's backward is called, the + x is forgotten.", line="dx = dy + ...: x was used twice",
     fix="add dy")
 def skip_path_left_out_(dy, c):
@@ -135,7 +135,7 @@ def norm_skipped_(dy, c):
 
 
 @PRE.mistake(
-    "wrong value", source="BP-38 and anchors: Jessitoii/numpy-gpt train.py",
+    "wrong value", source="BP-38 and Jessitoii/numpy-gpt train.py",
     why="A pre-norm forward is given the backward of a post-norm block.",
     line="forward: norm, sub-layer, add; backward: the same in reverse",
     fix="dy goes to the sub-layer first, then to the norm")

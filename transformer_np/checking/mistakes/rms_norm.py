@@ -75,7 +75,7 @@ def gamma_forgotten(dy, c):
 
 
 @RMS_NORM.mistake(
-    "wrong value", source="anchors: AkiRusProd's LayerNorm, carried over", why="γ is pulled out of the mean.",
+    "wrong value", source="AkiRusProd's LayerNorm, carried over", why="γ is pulled out of the mean.",
     line="dn = γ dy stands inside the mean", fix="multiply by γ before the mean",
     hidden_when="γ is the same for every feature")
 def gamma_outside_the_mean(dy, c):

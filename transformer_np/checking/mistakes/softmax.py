@@ -51,7 +51,7 @@ def sum_term_missing(dy, c):
 
 
 @SOFTMAX.mistake(
-    "constant factor", source="anchors: AkiRusProd/numpy-transformer activations.py",
+    "constant factor", source="AkiRusProd/numpy-transformer activations.py",
     why="Adam hides a constant factor, so the model trained all the same.",
     line="dx = y (dy - Σ dy y), with nothing divided", fix="drop the division", hidden_when="the batch is one")
 def divided_by_the_batch(dy, c):
@@ -155,7 +155,7 @@ LOG_SOFTMAX = Layer(
 
 
 @LOG_SOFTMAX.mistake(
-    "constant factor", source="anchors: AkiRusProd/numpy-transformer losses.py divides by N twice",
+    "constant factor", source="AkiRusProd/numpy-transformer losses.py divides by N twice",
     why="Log-softmax divides by the batch, and the loss does too.", line="dx = dy - p Σ dy, with nothing divided",
     fix="drop the division", hidden_when="the batch is one")
 def divided_by_the_batch_(dy, c):

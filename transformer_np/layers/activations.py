@@ -1,15 +1,18 @@
 """Activations: functions of one number, applied entry by entry. GELU has a file of its own."""
 
+import numpy as np
+
 from ..backend import array_module
 from ..checks import check_floats
 from ..module import Module
 
 
 def sigmoid(x):
-    """Return 1 / (1 + exp(-x)), exact far out on both sides: only exp of a number below 0 is taken."""
-    xp = array_module(x)
-    e = xp.exp(-xp.abs(x))
-    return xp.where(x >= 0, 1, e) / (1 + e)
+    """Return 1 / (1 + exp(-x))."""
+    with np.errstate(over="ignore"):  # far below 0, exp(-x) is infinite and the result 0, as it should be
+        y = array_module(x).exp(-x)
+    y += 1
+    return 1 / y
 
 
 class ReLU(Module):

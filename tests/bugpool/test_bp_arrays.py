@@ -113,19 +113,17 @@ class DeviceModule(types.ModuleType):
     array = asarray
 
 
-class DeviceGenerator:
-    def __init__(self, seed):
-        self.rng = np.random.default_rng(seed)
-
-    def random(self, shape, dtype):
-        return DeviceArray(self.rng.random(shape, dtype))
+def device_generator(seed):
+    """A stand-in for `cupy.random.default_rng`: its numbers are born on the device."""
+    rng = np.random.default_rng(seed)
+    return types.SimpleNamespace(random=on_device(rng.random), integers=on_device(rng.integers))
 
 
 @pytest.fixture
 def fake_gpu(monkeypatch):
     cupy = DeviceModule("cupy")
     cupy.cuda = types.SimpleNamespace(is_available=lambda: True)
-    cupy.random = types.SimpleNamespace(default_rng=DeviceGenerator)
+    cupy.random = types.SimpleNamespace(default_rng=device_generator)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     return cupy
 

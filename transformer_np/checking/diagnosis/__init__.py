@@ -86,7 +86,8 @@ def from_rules(c, layers, known_already):
     if not known_already and not any(clue.exact for clue in clues):
         clues += [clue for rule in factors.RULES if (clue := rule(c)) is not None]
     if not clues:
-        clues = [clue for clue in (structure.wrong_shape(c), *(rule(c) for rule in places.LAST)) if clue is not None]
+        last = (structure.wrong_shape, *structure.LAST, *places.LAST)
+        clues = [clue for rule in last if (clue := rule(c)) is not None]
     return sorted(clues, key=lambda clue: not clue.exact)
 
 

@@ -164,8 +164,8 @@ def low_rank_term(c):
             for words, basis in ((f"a multiple of {name}", [array]),
                                  (f"a multiple of {name} plus a constant", [array, one])):
                 if in_span(d, basis, axis):
-                    return Clue("missing term", False, f"the difference is {words} along axis {axis}: the term of a norm "
-                                "or a variance is missing or has the wrong weight",
+                    return Clue("missing term", False, f"the difference is {words} along axis {axis}: the term of a "
+                                "norm or a variance is missing or has the wrong weight",
                                 "what flows back through the statistics")
     return None
 

@@ -109,7 +109,8 @@ def settings_of(layer, attributes):
     for name, tried in layer.settings.items():
         said = [attributes[key] for key in SETTING_NAMES.get(name, (name,)) if key in attributes]
         said = [value for value in said if isinstance(value, (int, float, bool, np.number))]
-        choices.append([(name, value) for value in dict.fromkeys([*said, *tried])])
+        if said or tried:
+            choices.append([(name, value) for value in dict.fromkeys([*said, *tried])])
     return [dict(combination) for combination in product(*choices)]
 
 
@@ -123,8 +124,8 @@ def values_for(layer, chosen, letters, arrays, turned, output):
             spec = layer.shapes[role]
             shape = () if spec == "?" else tuple(letters[letter] for letter in spec.split())
             values[role] = np.full(shape, layer.optional[role])
-    if layer.infer and chosen.get("keep", "") is None:
-        values.update(layer.infer(values, output))
+    if layer.infer:
+        values = {**layer.infer(values, output), **values}
     return values
 
 
@@ -153,11 +154,14 @@ def recognise_one(layer, e):
                                if turn and n and r in layer.parameters and arrays[n].ndim == 2)
             if turn and not turned:
                 break
-            values = values_for(layer, chosen, letters, arrays, turned, e.output)
+            try:
+                values = values_for(layer, chosen, letters, arrays, turned, e.output)
+            except (ValueError, IndexError, TypeError):
+                continue  # nothing can be inferred: the arrays do not go together
             for settings in settings_of(layer, e.attributes)[:TRIES]:
                 try:
                     with np.errstate(all="ignore"):
-                        y, cache = layer.forward(**{**settings, **values})
+                        y, cache = layer.forward(**{**values, **settings})
                 except (ValueError, IndexError, TypeError, ZeroDivisionError):
                     continue  # the arrays do not go together in these roles
                 if np.shape(y) != np.shape(e.output):

@@ -23,7 +23,8 @@ def repeated_ids(c):
         repeated, once = set(np.flatnonzero(counts > 1).tolist()), set(np.flatnonzero(counts == 1).tolist())
         if rows == repeated and len(rows) > 1:
             return Clue("repeated ids", bool(once), f"only the rows of ids that occur more than once in {name} are "
-                        f"wrong: {sorted(rows)}", "a row that was read in several places gets the sum of all their gradients")
+                        f"wrong: {sorted(rows)}",
+                        "a row that was read in several places gets the sum of all their gradients")
         if rows < repeated and len(rows) > 1:
             return Clue("repeated ids", False,
                         f"the wrong rows {sorted(rows)} are ids that occur more than once in {name}",

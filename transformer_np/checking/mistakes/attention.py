@@ -247,11 +247,17 @@ def dropped_draw(rng):
     return {**values, "keep": rng.random((2, 3, 4, 5)) > 0.3, "p": 0.3}
 
 
+def infer(values, y):
+    """p, read back from the output, which grows by 1/(1 - p)."""
+    plain, _ = dropped_forward(**values, p=0.0)
+    return {"p": float(1 - (plain * plain).sum() / (plain * y).sum())}
+
+
 DROPPED = Layer(
     "attention with dropout", "Y = (P · keep/(1 - p)) V;  dV = (P · keep/(1 - p))ᵀ dY,  "
     "dP = dY Vᵀ · keep/(1 - p), then as before",
     {"q": "... T K", "k": "... S K", "v": "... S E", "mask": "?", "keep": "?"}, ("q", "k", "v", "mask", "keep"),
-    dropped_forward, dropped_backward, dropped_draw, optional={"mask": True}, settings={"p": ()},
+    dropped_forward, dropped_backward, dropped_draw, optional={"mask": True}, settings={"p": ()}, infer=infer,
 )
 
 

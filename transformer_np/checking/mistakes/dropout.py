@@ -22,7 +22,7 @@ def draw(rng):
 def infer(values, y):
     """The mask and p, read back from what came out: dropped entries are 0, the others grew by 1/(1 - p)."""
     x = values["x"]
-    if y.shape != x.shape or not 0 < (y != 0).sum() < y.size:
+    if y.shape != x.shape or not 0 < (y != 0).sum() < y.size or np.any(x[y != 0] == 0):
         return {}
     grown = y[y != 0] / x[y != 0]
     return {"keep": y != 0, "p": float(1 - 1 / grown.mean())}

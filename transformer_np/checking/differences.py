@@ -5,7 +5,7 @@ taken output by output and only then contracted with the upstream gradient dy,
 
     value = (4 <dy, D(h/2)> - <dy, D(h)>) / 3                       Richardson: the h² error cancels
     bar   = 5 % of the change from D(h) to D(h/2)                   what truncation may have left
-          + C eps Σ |y| |dy| / h  over the outputs that moved       the worst that rounding may do
+          + C Σ |noise| |dy| / h  over the outputs that moved       the worst that rounding may do
     kink  = Σ |f(x + h u) - 2 f(x) + f(x - h u)| |dy| / h           over outputs whose second difference does not shrink as h²
 
 A derivative is judged over a ladder of shrinking steps. It is wrong only where two steps agree with each other and both
@@ -21,9 +21,10 @@ import numpy as np
 from ..backend import array_module, to_numpy
 from .trees import differentiable
 
-LADDER = (1, 1 / 16, 1 / 256, 1 / 4096)
+RUNGS = 4
 TRUNCATION_SHARE = 0.05
-ROUNDING_SAFETY = 12  # 3 for Richardson, 4 for a forward pass of a few roundings each
+ROUNDING_SAFETY = 6  # 3 for Richardson, 2 for a forward pass that rounds more than once
+INDEPENDENT = 4  # rounding errors of many outputs add up like random ones: so many standard deviations at most
 FINE_ENOUGH = 1e-5  # a bar below this share of the derivative's size needs no smaller step
 OK, WRONG, KINK, UNDECIDED = "ok", "wrong", "kink", "undecided"
 
@@ -64,7 +65,8 @@ class Differences:
 
     def __init__(self, trial, dys, outputs, rng, epsilon=0.0):
         self.trial, self.dys, self.base, self.rng = trial, dys, outputs, rng
-        self.epsilon = max([_epsilon(y) for y in outputs if differentiable(y)] + [epsilon])
+        self.epsilon = max([epsilon_of(y.dtype) for y in outputs if differentiable(y)] + [epsilon_of(trial.dtype), epsilon])
+        self.analytic_epsilon = 0.0  # the rounding of the gradient that is judged, where it is coarser
         self.noise = [_rounding(y, self.epsilon) for y in outputs]
         self.vanished = False
 
@@ -78,13 +80,14 @@ class Differences:
         """
         if not self.trial.arrays:
             return
-        readings = None
+        # A few numbers are too small a sample of noise to believe the smallest reading.
+        readings, pick = None, min if sum(y.size for y in self.base) >= 8 else max
         for _ in range(3):
             fresh = self._read_noise()
             if fresh is None:
                 return
-            readings = fresh if readings is None else [min(pair) for pair in zip(readings, fresh, strict=True)]
-            if max(readings, default=0) <= 50 * self.epsilon:
+            readings = fresh if readings is None else [pick(pair) for pair in zip(readings, fresh, strict=True)]
+            if pick is min and max(readings) <= 50 * self.epsilon:
                 break
         for i, relative in enumerate(readings):
             if differentiable(self.base[i]):
@@ -93,12 +96,12 @@ class Differences:
         self.epsilon = max(self.epsilon, min(2 * max(readings, default=0), 1e-2))
 
     def _read_noise(self):
-        """Return the noise of each output relative to its RMS; None if nothing moves at any step."""
+        """Return the noise of each output relative to its RMS; None if hardly anything moves at any step."""
         watched = self.trial.arrays
         base = {w.name: self.trial.value(w).copy() for w in watched}
         moves = {w.name: self.direction(w) for w in watched}
-        step = math.sqrt(self.epsilon) * 64
-        for _ in range(6):
+        first = step = self.epsilon ** 0.375  # large against rounding, its fourth power small against it
+        while step < 0.3:
             values = []
             try:
                 for k in (-2, -1, 1, 2):
@@ -108,18 +111,28 @@ class Differences:
             finally:
                 for w in watched:
                     self.trial.place(w, base[w.name])
-            if any(bool((a != y).any()) for a, y in zip(values[3], self.base, strict=True) if differentiable(y)):
-                break
+            moved = self._share_moved(values[3])
+            if moved > 0.5 or (moved > 0 and step == first):
+                self.vanished = step > first
+                return [_fourth_difference(y, *(v[i] for v in values)) for i, y in enumerate(self.base)]
             step *= 10  # the step vanished in rounding: take a larger one
-            if step > 1:
-                return None
-        self.vanished = step > math.sqrt(self.epsilon) * 100
-        return [_fourth_difference(y, *(v[i] for v in values)) for i, y in enumerate(self.base)]
+        return None
+
+    def _share_moved(self, outputs):
+        """The share of the output entries that differ from the base point."""
+        pairs = [(a, y) for a, y in zip(outputs, self.base, strict=True) if differentiable(y)]
+        return sum(int((a != y).sum()) for a, y in pairs) / max(sum(y.size for _, y in pairs), 1)
 
     @property
     def step(self):
         """The largest relative step: eps^(1/5), the best for a Richardson pair."""
         return min(self.epsilon ** 0.2, 0.25)
+
+    @property
+    def ladder(self):
+        """The relative steps to try, from the largest down; close together where rounding leaves little room."""
+        ratio = 16 if self.epsilon < 1e-12 else 3
+        return [self.step / ratio**k for k in range(RUNGS)]
 
     # ---- directions
 
@@ -160,7 +173,8 @@ class Differences:
             trial.place(watched, base)
         totals = [xp.zeros(()), xp.zeros(())]
         if analytic is not None:
-            totals = [(analytic * realised).sum(), (xp.abs(analytic) * (xp.abs(base) + xp.abs(far))).sum()]
+            size, coarse = xp.abs(analytic), self.analytic_epsilon * relative_step
+            totals = [(analytic * realised).sum(), (size * (self.epsilon * xp.abs(base) + coarse * xp.abs(direction))).sum()]
         parts = [self._contract(*ys) for ys in zip(self.base, self.dys, self.noise, *values, strict=True)
                  if differentiable(ys[0])]
         numbers = to_numpy(xp.concatenate([xp.stack([xp.asarray(v, "float64") for v in totals]), xp.stack(parts).sum(0)]))
@@ -175,9 +189,10 @@ class Differences:
         bend, near_bend = up + down - 2 * y, near_up + near_down - 2 * y
         change = (near - far / 2) * dy
         moved = (up != down) | (near_up != near_down)
-        kinked = xp.abs(bend - 4 * near_bend) > 0.1 * xp.abs(bend) + 20 * noise
+        kinked = xp.abs(bend - 4 * near_bend) > 0.1 * xp.abs(bend) + 10 * noise
         kink = xp.where(kinked, 4 * xp.abs(near_bend) + xp.abs(bend) / 2, 0) / 3
-        noisy = (xp.where(moved, noise, 0) * size).sum()
+        rounding = xp.where(moved, noise, 0) * size
+        noisy = xp.minimum(rounding.sum(), INDEPENDENT * xp.sqrt((rounding * rounding).sum()))
         travel = xp.abs(far) / 2
         signal = xp.where(travel > 4 * noise, travel, 0)
         sums = [(far * dy).sum() / 2, (near * dy).sum(), (change * change).sum(), noisy, (kink * size).sum(),
@@ -189,7 +204,7 @@ class Differences:
         if not all(math.isfinite(v) for v in (far, near, change, kink)):
             return None
         truncation = max(abs(near - far), math.sqrt(change)) / h
-        bar = TRUNCATION_SHARE * truncation + (ROUNDING_SAFETY * noisy + 4 * self.epsilon * rounding) / h
+        bar = TRUNCATION_SHARE * truncation + (ROUNDING_SAFETY * noisy + 4 * rounding) / h
         value = (4 * near - far) / (3 * h)
         scale = max(abs(value), abs(slope), math.sqrt(spread) / h)
         return Measured(h, value, slope, bar, kink / h, scale, moved / h, moved > 0)
@@ -199,15 +214,15 @@ class Differences:
     def judge(self, watched, direction, analytic):
         """Judge the analytic gradient along one direction, going down the ladder of steps as far as needed."""
         steps = []
-        for rung in LADDER:
-            measured = self.measure(watched, direction, analytic, self.step * rung)
+        for step in self.ladder:
+            measured = self.measure(watched, direction, analytic, step)
             if measured is None:
                 continue
             steps.append(measured)
             fine = measured.bar <= FINE_ENOUGH * measured.scale or not measured.tested
             if measured.kink == 0 and measured.off <= measured.bar and fine:
                 return Judged(OK, measured, steps)
-            if len(steps) == 2 and _both_exclude(*steps):
+            if len(steps) == 2 and _both_exclude(*steps) and self.epsilon < 1e-12:
                 return Judged(WRONG, min(steps, key=_uncertainty), steps)
         if not steps:
             return Judged(KINK, None, steps)
@@ -239,9 +254,9 @@ def _both_exclude(a, b):
     return apart <= max(_uncertainty(a) + _uncertainty(b), 0.1 * min(a.off, b.off))
 
 
-def _epsilon(y):
-    """The relative rounding error of an array's dtype; bfloat16 keeps 8 bits."""
-    return float(np.finfo(y.dtype).eps) if y.dtype.kind == "f" else 2.0**-7
+def epsilon_of(dtype):
+    """The relative rounding error of a float dtype; bfloat16 keeps 8 bits."""
+    return float(np.finfo(dtype).eps) if np.dtype(dtype).kind == "f" else 2.0**-7
 
 
 def _rms(y):
@@ -258,8 +273,8 @@ def _fourth_difference(y, far_down, down, up, far_up):
 
 
 def _rounding(y, epsilon):
-    """The rounding error of one forward pass, entry by entry: eps times the entry, or the output's RMS if larger."""
+    """The rounding error of one forward pass, entry by entry: 2 eps times the entry, or the output's RMS if larger."""
     if not differentiable(y):
         return y
     xp = array_module(y)
-    return epsilon * xp.maximum(xp.abs(y), _rms(y))
+    return 2 * epsilon * xp.maximum(xp.abs(y), _rms(y))

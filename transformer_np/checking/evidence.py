@@ -52,8 +52,8 @@ class Evidence:
     analytic_all, numeric_all: name -> gradient of every array checked, this one too.
     attributes: plain values read from the object: p, n_heads, eps, causal, pad_id, and a dropout mask if it kept one.
     class_name: what the user calls the layer; a hint in the words of the answer, never proof of anything.
-    previous: the analytic gradient of this array in a call before, with other inputs and another upstream gradient, when
-    the engine made one.
+    previous: the analytic gradient of this array in a call before, with other inputs and another upstream gradient,
+    when the engine made one.
     """
 
     name: str

@@ -8,7 +8,7 @@ import numpy as np
 from ..backend import array_module
 from .contracts import Reference, check_contracts, same
 from .detail import detail
-from .differences import KINK, OK, UNDECIDED, WRONG, Differences
+from .differences import KINK, OK, UNDECIDED, WRONG, Differences, epsilon_of
 from .replay import Replay
 from .report import ArrayReport, Report, outcome
 from .sequences import causality, padding, rows
@@ -20,6 +20,7 @@ from .walk import first_nonfinite, record, sublayers
 from .witnesses import complex_step, taylor
 
 MOVE = 1 / 3  # how far the second point is from the first, in units of each array
+FEW_ENTRIES = 256  # up to this many entries a kink is sought entry by entry, else by group testing
 SINGLE = 1e-11  # a relative noise above this means that something computes in less than float64
 
 
@@ -245,6 +246,10 @@ class Check:
         if not gradient.size:
             out.note = "empty"
             return out
+        coarse = epsilon_of(gradient.dtype)
+        self.differences.analytic_epsilon = coarse if coarse > epsilon_of(self.trial.dtype) else 0.0
+        if self.differences.analytic_epsilon and coarse > self.differences.epsilon:
+            self.report.warnings.append(f"the gradient of {w.name} is {gradient.dtype.name}, less exact than the rest")
         gradient = gradient.astype(self.trial.dtype, copy=False)
         judged = []
         for _ in range(self.directions):
@@ -313,8 +318,12 @@ class Check:
         """Find the entries at a kink, leave them out, and judge the others."""
         from .locate import locate, numeric_gradient, wrong_entries
 
+        if self.differences.epsilon > SINGLE:
+            out.status = "KINK"
+            out.note = "the steps that this precision needs cross a kink, so nothing can be decided: check in float64"
+            return
         keep = np.ones(out.shape)
-        if keep.size <= 2048:
+        if keep.size <= FEW_ENTRIES:
             numeric, bar, verdicts = numeric_gradient(self.differences, w, gradient)
             out.entries, out.n_wrong = wrong_entries(gradient, numeric, bar, verdicts)
             keep[verdicts != OK] = 0

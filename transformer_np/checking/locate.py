@@ -12,7 +12,6 @@ from ..backend import array_module, to_numpy
 from .differences import KINK, OK, WRONG
 
 MOST_ENTRIES = 8
-FIRST_RUNGS = (1, 1 / 16)
 
 
 @dataclass

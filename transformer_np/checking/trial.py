@@ -70,6 +70,7 @@ class Trial:
         for slot in slots:
             self._convert(slot)
         self.slots = slots
+        self.clear_gradients()
 
     def find_arrays(self):
         """List the arrays to differentiate. Call after one forward and backward: some classes make `dW` only then.

@@ -117,7 +117,7 @@ CASES = {
     "Encoder, pre": lambda rng: stack(Encoder, rng, "pre"),
     "Encoder, post with final norm": lambda rng: stack(Encoder, rng, "post", n_layers=1, final_norm=True),
     "Decoder, post": lambda rng: stack(Decoder, rng, "post"),
-    "Decoder, pre": lambda rng: stack(Decoder, rng, "pre"),
+    "Decoder, pre": lambda rng: stack(Decoder, rng, "pre", n_layers=1),
     "OutputProjection": lambda rng: (OutputProjection(D, V, seed=rng, **FLOAT64), (rng.standard_normal((B, T, D)),)),
     "OutputProjection, tied": lambda rng: (tied_output(rng), (rng.standard_normal((B, T, D)),)),
     "OutputProjection, no bias": lambda rng: (

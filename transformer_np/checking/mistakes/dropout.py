@@ -24,8 +24,10 @@ def infer(values, y):
     x = values["x"]
     if y.shape != x.shape or not 0 < (y != 0).sum() < y.size or np.any(x[y != 0] == 0):
         return {}
-    grown = y[y != 0] / x[y != 0]
-    return {"keep": y != 0, "p": float(1 - 1 / grown.mean())}
+    p = float(1 - 1 / (y[y != 0] / x[y != 0]).mean())
+    if p < 1e-3 or np.array_equal(y != 0, x > 0):
+        return {}  # a ReLU drops entries too, but none at random
+    return {"keep": y != 0, "p": p}
 
 
 DROPOUT = Layer(

@@ -137,9 +137,9 @@ class Differences:
     # ---- directions
 
     def direction(self, watched, mask=None):
-        """Draw a direction: random signs and sizes from 0.5 to 1.5, in units of the array's own size.
+        """Draw a direction: random signs and sizes from 0.5 to 1.5, in the units of each entry.
 
-        The sizes differ so that no two errors can cancel; the unit is max(|x|, RMS), or 1 for an array of zeros.
+        The sizes differ so that no two errors can cancel.
         """
         x = self.trial.value(watched)
         xp = array_module(x)
@@ -148,10 +148,16 @@ class Differences:
         return u if mask is None else u * mask
 
     def unit(self, x):
-        """The unit of length of each entry of an array."""
+        """The unit of length of each entry: its distance from the mean or the spread of the array, whichever is larger.
+
+        An array without spread is measured by its size, and one of zeros by 1.
+        """
         xp = array_module(x)
-        rms = float(xp.sqrt((x * x).mean())) if x.size else 1.0
-        return xp.maximum(xp.abs(x), rms if rms > 0 else 1.0)
+        size, mean = _rms(x), float(x.mean()) if x.size else 0.0
+        spread = _rms(x - mean)
+        if spread > 1e-6 * size:
+            return xp.maximum(xp.abs(x - mean), spread)
+        return xp.full_like(x, size if size > 0 else 1.0)
 
     # ---- one measurement
 
@@ -264,12 +270,18 @@ def _rms(y):
 
 
 def _fourth_difference(y, far_down, down, up, far_up):
-    """Return the noise of an output relative to its RMS, from five equally spaced values of it."""
+    """Return the noise of an output relative to its RMS, from five equally spaced values of it.
+
+    The median over the entries that moved: a kink makes a few entries large, noise makes all of them so.
+    """
     if not differentiable(y) or not y.size:
         return 0.0
-    fourth = far_down - 4 * down + 6 * y - 4 * up + far_up
-    noise = _rms(fourth) / math.sqrt(70)  # 70 = 1 + 16 + 36 + 16 + 1
-    return noise / (_rms(y) or 1.0) if math.isfinite(noise) else 0.0
+    fourth = to_numpy(array_module(y).abs(far_down - 4 * down + 6 * y - 4 * up + far_up))
+    moved = np.sort(fourth[to_numpy(far_up != y) & np.isfinite(fourth)])
+    if not moved.size:
+        return 0.0
+    noise = 1.5 * float(moved[(moved.size - 1) // 2]) / math.sqrt(70)  # 70 = 1 + 16 + 36 + 16 + 1
+    return noise / (_rms(y) or 1.0)
 
 
 def _rounding(y, epsilon):

@@ -45,8 +45,8 @@ def gradcheck(subject, *inputs, upstream=None, parameters=None, seed=0, dtype="f
     contracts: also check what forward and backward promise besides numbers; `skip` names contracts to leave out.
     causal: True, or the names of the inputs in time order: outputs must not depend on later inputs.
     padding: boolean (B, S), True at real positions: the others must not matter. independent_rows: rows of the batch must
-    not meet. directions: random directions an array. points: with 2, a second look with the parameters (or, where there
-    are none, the inputs) moved by a third, since at one point dead units and lucky values hide mistakes. explain: on failure find the entries, the layer and the cause.
+    not meet. directions: random directions an array. points: with 2, a second look with everything moved by a
+    third, since at one point dead units and lucky values hide mistakes. explain: on failure find the entries, the layer and the cause.
 
     Returns a `Report`: `.ok`, `.status` (PASS, FAIL, KINK, NONDETERMINISTIC, VACUOUS, NONFINITE, SHAPE, MUTATED, ERROR),
     `print(report)`, `.hint(level)`, `.plot()`, `.to_json()`. Raises TypeError where the subject is none of the above,
@@ -273,30 +273,44 @@ class Check:
     def look_again(self):
         """Judge every array at another point; stay there and return True if something is wrong, else go back."""
         trial, reference, differences = self.trial, self.reference, self.differences
-        moved = [w for w in trial.arrays if w.slot is not None] or trial.arrays
-        base = {w: trial.value(w).copy() for w in moved}
-        for w in moved:
-            trial.place(w, base[w] + MOVE * differences.direction(w))
-        outputs, gradients, returned = self.attempt("backward", trial.gradients, self.dys)
-        usable = (all(_finite(y) for y in outputs if differentiable(y))
-                  and [y.shape for y in outputs] == [y.shape for y in reference.outputs])
-        if usable:
-            self.reference = Reference(outputs, self.dys, gradients, returned)
-            self.differences = Differences(trial, self.dys, outputs, self.rng, differences.epsilon)
+        base = {w: trial.value(w).copy() for w in trial.arrays}
+        parameters = [w for w in trial.arrays if w.slot is not None]
+        run = self._run_at(trial.arrays, base) or (self._run_at(parameters, base) if parameters else None)
+        if run is not None:
+            self.reference = run
+            self.differences = Differences(trial, self.dys, run.outputs, self.rng, differences.epsilon)
             for array, w in zip(self.report.arrays, trial.arrays, strict=True):
-                gradient = gradients[w.name]
+                gradient = run.gradients[w.name]
                 if gradient is None or not gradient.size or gradient.shape != array.shape:
                     continue
                 judged = self.differences.judge(w, self.differences.direction(w), gradient.astype(trial.dtype, copy=False))
                 if judged.verdict == WRONG:
                     array.status, array.note = "FAIL", "right at the first point, wrong at a second one"
                     array.slopes, array.steps = [(judged.best.analytic, judged.best.value, judged.best.bar)], judged.steps
-        if any(a.status == "FAIL" for a in self.report.arrays):
-            return True
-        for w, x in base.items():
-            trial.place(w, x)
+            if any(a.status == "FAIL" for a in self.report.arrays):
+                return True
+        self._go_back(base)
         self.reference, self.differences = reference, differences
         return False
+
+    def _run_at(self, moved, base):
+        """Move some arrays and run; None (and back again) where the subject does not take that point."""
+        trial = self.trial
+        for w in moved:
+            trial.place(w, base[w] + MOVE * self.differences.direction(w))
+        try:
+            outputs, gradients, returned = trial.gradients(self.dys)
+        except (ValueError, IndexError, TypeError, RuntimeError, FloatingPointError):
+            outputs = []
+        same_shapes = [y.shape for y in outputs] == [y.shape for y in self.reference.outputs]
+        if same_shapes and all(_finite(y) for y in outputs if differentiable(y)):
+            return Reference(outputs, self.dys, gradients, returned)
+        self._go_back(base)
+        return None
+
+    def _go_back(self, base):
+        for w, x in base.items():
+            self.trial.place(w, x)
 
     def _judge_misfit(self, w, gradient, shape):
         """A gradient that is missing or has the wrong shape; None is right for an array that does not matter."""

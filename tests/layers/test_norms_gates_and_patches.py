@@ -153,3 +153,13 @@ def test_bad_arguments_are_named():
     for call, message in cases:
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_numpy_scalars_as_sizes_do_not_promote():
+    """NumPy 2 lets np.float64 and np.int64 scalars turn float32 arrays into float64 ones."""
+    layer = RMSNorm(np.int64(D), np.float64(1e-6))
+    x = np.ones((2, D), "float32")
+    assert layer.forward(x).dtype == layer.backward(x).dtype == layer.gamma.grad.dtype == np.float32
+    layer = PatchEmbedding(np.int64(2), np.int64(1), np.int64(D))
+    image = np.ones((1, 1, 2, 2), "float32")
+    assert layer.backward(layer.forward(image)).dtype == np.float32

@@ -24,7 +24,7 @@ class RMSNorm(Module):
         check_real(self, eps=eps)
         if not eps > 0:
             raise ValueError(f"RMSNorm: eps must be positive, got {eps!r}")
-        self.d_model, self.eps = d_model, float(eps)
+        self.d_model, self.eps = int(d_model), float(eps)  # NumPy scalars would turn float32 into float64
         self.gamma = Parameter(np.ones(d_model, self.dtype))
 
     def forward(self, x):

@@ -59,42 +59,54 @@ class CrossEntropy(Module):
 
         rows = logits.reshape(-1, vocab_size)  # (N, V)
         scale = counts / xp.asarray(max(n_tokens, 1), rows.dtype)  # (N,): 1/n where the token counts, else 0
-        on, off = self._target_weights(vocab_size)
-        p = rows - rows.max(-1, keepdims=True)
-        at_target = xp.take_along_axis(p, targets[:, None], 1)[:, 0]
-        score = (on - off) * at_target  # sum_v q_v * (logit_v - max), term by term
-        if off:
-            score += off * p.sum(-1)
-            if self._skips_ignored(vocab_size):
-                score -= off * p[:, self.ignore_index]
-        xp.exp(p, out=p)
-        total = p.sum(-1)  # (N,)
-        p /= total[:, None]
-        loss = xp.log(total) - score  # (N,): since the q_v add up to 1
-        self._saved = None if is_inference() else (p, targets, scale, logits.shape)
+        q_true, q_other, q_ignored = self._target_distribution(vocab_size)
+        exps = xp.empty_like(rows)  # (N, V): exp(logit - max), which is p times its row's total
+        total, score = xp.empty_like(scale), xp.empty_like(scale)  # (N,), (N,)
+        for i in _row_blocks(rows):
+            x = xp.subtract(rows[i], rows[i].max(-1, keepdims=True), out=exps[i])
+            score[i] = (q_true - q_other) * xp.take_along_axis(x, targets[i, None], 1)[:, 0]
+            if q_other:
+                score[i] += q_other * x.sum(-1)
+            if q_ignored != q_other:
+                score[i] += (q_ignored - q_other) * x[:, self.ignore_index]
+            xp.exp(x, out=x)
+            total[i] = x.sum(-1)
+        loss = xp.log(total) - score  # (N,): -sum_v q_v log p_v, since the q_v add up to 1
+        self._saved = None if is_inference() else (exps, total, targets, scale, logits.shape)
         return float(loss @ scale)
 
     def backward(self, dloss=1.0):
         """Return dlogits (..., V), times `dloss`, the gradient of whatever follows with respect to this loss."""
         if self._saved is None:
             raise RuntimeError("CrossEntropy.backward: call forward first; each backward uses up one forward")
-        (dlogits, targets, scale, shape), self._saved = self._saved, None
-        on, off = self._target_weights(shape[-1])
-        if off:
-            dlogits -= off
-            if self._skips_ignored(shape[-1]):
-                dlogits[:, self.ignore_index] += off
-        dlogits[array_module(dlogits).arange(len(targets)), targets] -= on - off
-        dlogits *= (scale * dloss)[:, None]
+        (dlogits, total, targets, scale, shape), self._saved = self._saved, None
+        scale = scale * dloss
+        q_true, q_other, q_ignored = self._target_distribution(shape[-1])
+        for i in _row_blocks(dlogits):
+            d = dlogits[i]
+            d *= (scale[i] / total[i])[:, None]  # p / n
+            if q_other:
+                d -= (q_other * scale[i])[:, None]
+            if q_ignored != q_other:
+                d[:, self.ignore_index] -= (q_ignored - q_other) * scale[i]
+            d[array_module(d).arange(len(d)), targets[i]] -= (q_true - q_other) * scale[i]
         return dlogits.reshape(shape)
 
-    def _skips_ignored(self, vocab_size):
-        return self.spread == "others" and self.ignore_index is not None and 0 <= self.ignore_index < vocab_size
-
-    def _target_weights(self, vocab_size):
-        """Return q at the true token, and q at each other token that shares in the smoothing."""
+    def _target_distribution(self, vocab_size):
+        """Return q at the true token, at any other, and at the ignored one."""
         if self.spread == "all":
-            off = self.label_smoothing / vocab_size
-            return 1 - self.label_smoothing + off, off
-        others = vocab_size - 1 - self._skips_ignored(vocab_size)
-        return 1 - self.label_smoothing, self.label_smoothing / max(others, 1)
+            q_other = self.label_smoothing / vocab_size
+            return 1 - self.label_smoothing + q_other, q_other, q_other
+        skipped = self.ignore_index is not None and 0 <= self.ignore_index < vocab_size
+        q_other = self.label_smoothing / max(vocab_size - 1 - skipped, 1)
+        return 1 - self.label_smoothing, q_other, 0.0 if skipped else q_other
+
+
+def _row_blocks(rows, size=1 << 18):
+    """Yield slices of rows, about `size` entries each: several passes over one block then find it in the cache."""
+    if array_module(rows).__name__ == "cupy":  # there fewer, larger kernels are faster
+        yield slice(None)
+        return
+    step = max(1, size // rows.shape[-1])
+    for start in range(0, len(rows), step):
+        yield slice(start, start + step)

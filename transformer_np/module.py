@@ -97,11 +97,23 @@ class Parameter:
         self._grad = None
 
 
+def _find(kind, name, value):
+    """Yield (name, object) for an attribute of that kind, or for each in a list or dict, as "layers.0"."""
+    if isinstance(value, kind):
+        yield name, value
+    elif isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            yield from _find(kind, f"{name}.{i}", item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _find(kind, f"{name}.{key}", item)
+
+
 class Module:
     """The base of every layer and model. A subclass writes `forward` and `backward`, and calls `super().__init__`.
 
-    Parameters and sub-layers are found through the attributes, in the order in which they were set (lists of layers
-    too). `seed` is an integer, None (fresh randomness), or a generator to draw from, which is how a model hands one
+    Parameters and sub-layers are found through the attributes, in the order in which they were set, in lists and
+    dicts too. `seed` is an integer, None (fresh randomness), or a generator to draw from, which is how a model hands one
     on to its parts. `dtype` is the type of the parameters; layers that have none follow their inputs.
     """
 
@@ -138,8 +150,8 @@ class Module:
         """
         if self._saved is None:
             raise RuntimeError(
-                f"{type(self).__name__}.backward: call forward first. Each backward uses up one forward, and "
-                "inside tnp.inference() nothing is kept"
+                f"{type(self).__name__}.backward: call forward first. Each backward uses up one forward "
+                "(of a layer used twice, the last), and inside tnp.inference() nothing is kept"
             )
         values, shape, dtype = self._saved
         check_floats(self, "upstream gradient dy", dy, shape=shape, min_ndim=0, dtype=dtype)
@@ -149,12 +161,7 @@ class Module:
     def children(self):
         """Yield (name, sub-layer) for the layers directly inside this one."""
         for name, value in vars(self).items():
-            if isinstance(value, Module):
-                yield name, value
-            elif isinstance(value, (list, tuple)):
-                for i, item in enumerate(value):
-                    if isinstance(item, Module):
-                        yield f"{name}.{i}", item
+            yield from _find(Module, name, value)
 
     def named_modules(self, prefix=""):
         """Yield (dotted name, layer) for this layer (named "") and every layer inside."""
@@ -166,10 +173,11 @@ class Module:
         """Yield (dotted name, Parameter). A shared parameter comes once, under the first of its names."""
         seen = set()
         for prefix, module in self.named_modules():
-            for name, value in vars(module).items():
-                if isinstance(value, Parameter) and id(value) not in seen:
-                    seen.add(id(value))
-                    yield (f"{prefix}.{name}" if prefix else name), value
+            for attribute, content in vars(module).items():
+                for name, p in _find(Parameter, attribute, content):
+                    if id(p) not in seen:
+                        seen.add(id(p))
+                        yield (f"{prefix}.{name}" if prefix else name), p
 
     def parameters(self):
         """List the parameters, each once."""

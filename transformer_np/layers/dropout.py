@@ -10,6 +10,7 @@ from ..module import Module
 class Dropout(Module):
     """y = x * m / (1 - p), where each entry of the mask m is 0 with probability p, else 1; outside training y = x.
 
+    p counts in steps of 1/65536: each entry is decided by 16 random bits, four of them to one draw of the generator.
     Scaling while training ("inverted" dropout) keeps the expected value, so that nothing needs scaling afterwards.
     Shapes: x any, y the same. Backward: dx = dy * m / (1 - p), with the very mask of the forward.
     Each Dropout has a random stream of its own. With `replay(True)` the next mask is used again by every later
@@ -24,7 +25,8 @@ class Dropout(Module):
         if not 0 <= p < 1:
             raise ValueError(f"Dropout: p must be at least 0 and less than 1, got {p!r}")
         self.p = p
-        self.rng = self.rng.spawn(1)[0]  # a stream that no other layer draws from
+        # A stream that no other layer draws from, of the fastest generator NumPy has.
+        self.rng = np.random.Generator(np.random.SFC64(self.rng.bit_generator.seed_seq.spawn(1)[0]))
         self._gpu_rng = None
         self._replaying = False
         self._mask = None
@@ -37,20 +39,22 @@ class Dropout(Module):
         """Return m / (1 - p) in the shape, dtype and library of `like`: freshly drawn, or the replayed one."""
         if self._replaying and self._mask is not None and self._mask.shape == like.shape:
             return self._mask.astype(like.dtype, copy=False)
-        mask = (self._uniform(like) >= self.p).astype(like.dtype)
-        mask *= 1 / (1 - self.p)
+        n_dropped = round(self.p * 65536)  # of the 65536 values of 16 bits
+        mask = (self._random_bits(like) >= n_dropped).astype(like.dtype)
+        mask *= 65536 / max(65536 - n_dropped, 1)
         if self._replaying:
             self._mask = mask
         return mask
 
-    def _uniform(self, like):
-        """Draw float32 numbers from [0, 1) on the device of `like`."""
+    def _random_bits(self, like):
+        """Draw a number from 0 to 65536 (exclusive) for every entry of `like`, on its device."""
         xp = array_module(like)
         if xp is np:
-            return self.rng.random(like.shape, np.float32)
+            words = self.rng.bit_generator.random_raw(-(-like.size // 4))  # 64 bits each
+            return words.view(np.uint16)[: like.size].reshape(like.shape)
         if self._gpu_rng is None:
             self._gpu_rng = xp.random.default_rng(int(self.rng.integers(2**63)))
-        return self._gpu_rng.random(like.shape, np.float32)
+        return self._gpu_rng.random(like.shape, np.float32) * 65536
 
     def forward(self, x):
         """x (...) -> y (...)."""

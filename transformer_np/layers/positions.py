@@ -45,7 +45,8 @@ class SinusoidalPositions(Module):
         end = check_length(self, x.shape[1], offset)
         if end > len(self._table) or self._table.dtype != x.dtype or array_module(self._table) is not array_module(x):
             # Made in float64, rounded once: float32 sines of large positions would be off in the fourth digit.
-            self._table = array_module(x).asarray(sinusoids(end, self.d_model), dtype=x.dtype)
+            rows = max(end, 2 * len(self._table))  # a text that grows word by word then seldom needs a new table
+            self._table = array_module(x).asarray(sinusoids(rows, self.d_model), dtype=x.dtype)
         y = x + self._table[offset:end]
         self.save_for_backward(output=y)
         return y

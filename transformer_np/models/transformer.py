@@ -1,5 +1,7 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), assembled from its layers: figure 1."""
 
+import numpy as np
+
 from ..backend import array_module
 from ..checks import check_choice, check_ids, check_positive, describe
 from ..layers import Decoder, Dropout, Embedding, Encoder, LearnedPositions, OutputProjection, SinusoidalPositions
@@ -55,6 +57,10 @@ class Transformer(Module):
         check_positive(self, src_vocab_size=src_vocab_size, tgt_vocab_size=tgt_vocab_size)
         check_choice(self, "positions", positions, POSITIONS)
         check_choice(self, "tie_embeddings", tie_embeddings, (False, True, "target"))
+        if isinstance(tie_embeddings, int):
+            tie_embeddings = bool(tie_embeddings)
+        if not isinstance(pad_id, (int, np.integer)) or not 0 <= pad_id < min(src_vocab_size, tgt_vocab_size):
+            raise ValueError(f"Transformer: pad_id must be an id of both vocabularies, got {pad_id!r}")
         if tie_embeddings is True and src_vocab_size != tgt_vocab_size:
             raise ValueError(
                 f"Transformer: tie_embeddings=True needs one vocabulary, got {src_vocab_size} source and "

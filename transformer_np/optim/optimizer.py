@@ -108,6 +108,8 @@ class Optimizer:
 def _matching(buffer, data):
     """Return the buffer with the dtype and on the device of `data`, which the model may have changed; None as zeros."""
     xp = array_module(data)
+    if buffer is not None and buffer.dtype == data.dtype and array_module(buffer) is xp:
+        return buffer
     if buffer is None:
         return xp.zeros_like(data)
     return xp.asarray(to_numpy(buffer) if xp is np else buffer, dtype=data.dtype)

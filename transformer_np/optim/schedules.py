@@ -8,11 +8,13 @@ class NoamSchedule:
 
     It rises in a straight line for `warmup_steps` steps, then falls with the inverse square root. At step 0, before
     the first update, it is 0, the start of that line. Raises ValueError for a negative step and for warmup_steps < 1.
-    Source: section 5.3, equation 3.
+    Source: section 5.3, equation 3. Derivation: docs/derivations/adam.md.
     """
 
     def __init__(self, d_model, warmup_steps=4000, scale=1.0):
         check_positive(self, d_model=d_model, warmup_steps=warmup_steps)
+        if not scale > 0:
+            raise ValueError(f"NoamSchedule: scale must be positive, got {scale!r}")
         self.d_model, self.warmup_steps, self.scale = d_model, warmup_steps, scale
 
     def __call__(self, step):

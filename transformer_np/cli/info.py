@@ -1,5 +1,6 @@
 """`transformer-np info`: what this installation is and has."""
 
+import argparse
 import importlib.util
 import json
 import os
@@ -13,10 +14,12 @@ def add_parser(subparsers):
     parser = subparsers.add_parser(
         "info",
         help="say which versions, devices and runs there are",
-        description="Say which versions, devices and runs there are, for a bug report. Example: transformer-np info",
+        description="Say which versions, devices and runs there are, for a bug report.",
+        epilog="example:\n  transformer-np info --json\n",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--runs", default="runs", metavar="FOLDER", help="where the run folders are (default: runs)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 
 
@@ -34,6 +37,7 @@ def run(args):
     facts = {
         "transformer_np": __version__,
         "python": platform.python_version(),
+        "system": platform.platform(),
         "numpy": np.__version__,
         "blas": f"{blas.get('name')} {blas.get('version')}",
         "cores": os.cpu_count(),
@@ -45,5 +49,6 @@ def run(args):
         print(json.dumps(facts, ensure_ascii=False, indent=1))
     else:
         for name, value in facts.items():
-            print(f"{name:<15} {', '.join(value) or 'none' if isinstance(value, list) else value}")
+            shown = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+            print(f"{name:<15} {', '.join(value) or 'none' if isinstance(value, list) else shown}")
     return 0

@@ -4,7 +4,13 @@ import argparse
 import json
 import sys
 
-EXAMPLE = """example:
+DESCRIPTION = """\
+Translate texts with a model that `transformer-np train` left, one translation
+a line. Words the model has never seen are named on the error stream.
+"""
+
+EXAMPLE = """\
+example:
   transformer-np translate "Sunday, November 29, 2026"
   transformer-np translate --run runs/en-fr "November 29, 2026" "July 14, 1989"
 """
@@ -15,14 +21,14 @@ def add_parser(subparsers):
     parser = subparsers.add_parser(
         "translate",
         help="translate with a trained model",
-        description="Translate texts with a model that `transformer-np train` left, one translation a line.",
+        description=DESCRIPTION,
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("texts", nargs="+", metavar="TEXT", help="what to translate")
     parser.add_argument("--run", dest="folder", metavar="FOLDER", help="run folder (default: the one saved last)")
     parser.add_argument("--runs", default="runs", metavar="FOLDER", help="where the run folders are (default: runs)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 
 
@@ -41,10 +47,10 @@ def run(args):
         return 0
     for text, translation, strange in zip(args.texts, translations, unknown, strict=True):
         if strange:
-            words = ", ".join(map(repr, strange))
+            words, known = ", ".join(map(repr, strange)), config.get("example")
             print(
-                f"note: the model has never seen {words}: expect nonsense. It knows dates as in the {config['from']} "
-                f"texts it learned from ({text!r} is not quite one)",
+                f"note: the model never saw {words} in training, so do not trust what it makes of {text!r}"
+                + (f"; it knows texts like {known!r}" if known else ""),
                 file=sys.stderr,
             )
         print(translation)

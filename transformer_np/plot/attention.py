@@ -1,5 +1,7 @@
 """Attention weights as heat maps with the tokens beside them."""
 
+import numpy as np
+
 from .figures import drawable, families_for, figure
 
 
@@ -11,6 +13,11 @@ def attention(weights, query_tokens, key_tokens, title=None, ax=None):
     `ax` is one matplotlib Axes, or as many as heads. Returns the Figure.
     Raises ValueError where weights and tokens differ in number.
     """
+    if weights.ndim not in (2, 3):
+        raise ValueError(
+            f"attention: weights must be (T, S), or (H, T, S), got shape {weights.shape}; "
+            "of a batch (B, H, T, S) draw one sentence, weights[0]"
+        )
     heads = weights if weights.ndim == 3 else weights[None]  # (H, T, S)
     if heads.shape[1:] != (len(query_tokens), len(key_tokens)):
         raise ValueError(
@@ -22,7 +29,7 @@ def attention(weights, query_tokens, key_tokens, title=None, ax=None):
         fig, axes = figure(len(heads), size=size)
         axes = list(axes[0])
     else:
-        axes = [ax] if hasattr(ax, "imshow") else list(ax)
+        axes = list(np.ravel(ax))
         fig = axes[0].figure
     if len(axes) != len(heads):
         raise ValueError(f"attention: {len(heads)} heads need as many axes, got {len(axes)}")

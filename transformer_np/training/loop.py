@@ -2,7 +2,9 @@
 
 import contextlib
 import itertools
+import shutil
 import signal
+import sys
 import threading
 import time
 from dataclasses import dataclass, field
@@ -40,13 +42,10 @@ def fit(step, batches, n_steps, pad_id=0, device="numpy", progress=True):
     are counted as tokens. Ctrl-C ends the training after the step it falls in and is no error: the history then says
     `interrupted`. A second Ctrl-C raises KeyboardInterrupt at once.
     """
-    from tqdm import tqdm
-
     history, xp = History(), module_named(device)
     start = time.perf_counter()
     stream = itertools.chain.from_iterable(map(batches.epoch, itertools.count()))
-    bar = tqdm(total=n_steps, unit="step", disable=not progress, dynamic_ncols=True)
-    with bar, _held_back_interrupt() as interrupted:
+    with _progress_bar(n_steps, progress) as bar, _held_back_interrupt() as interrupted:
         while history.steps < n_steps and not interrupted():
             batch = next(stream)
             history.learning_rates.append(step.optimizer.learning_rate(step.optimizer.t + 1))
@@ -59,6 +58,15 @@ def fit(step, batches, n_steps, pad_id=0, device="numpy", progress=True):
             bar.update()
         history.interrupted = interrupted()
     return history
+
+
+def _progress_bar(n_steps, shown):
+    """A bar as wide as the terminal. In a file or a pipe, where each refresh adds to the text, only one a second."""
+    from tqdm import tqdm
+
+    columns = shutil.get_terminal_size().columns  # 80 where the terminal does not know; tqdm would show nothing there
+    seconds = 0.1 if sys.stderr.isatty() else 1.0
+    return tqdm(total=n_steps, unit=" steps", disable=not shown, ncols=columns, mininterval=seconds)
 
 
 @contextlib.contextmanager

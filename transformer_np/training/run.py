@@ -19,7 +19,12 @@ VOCABULARIES = ("source_vocabulary.json", "target_vocabulary.json")
 
 
 def new_run(root, name):
-    """Make the folder root/name, or root/name-2, root/name-3 ... where it is taken: no run overwrites another."""
+    """Make the folder root/name, or root/name-2, root/name-3 ... where it is taken: no run overwrites another.
+
+    Raises ValueError for a name that is no plain folder name, OSError where the folder cannot be made.
+    """
+    if name in ("", ".", "..") or "/" in name or "\\" in name:
+        raise ValueError(f"a run's name must be a plain folder name, got {name!r}")
     root = pathlib.Path(root)
     for number in range(1, 10_000):
         folder = root / (name if number == 1 else f"{name}-{number}")

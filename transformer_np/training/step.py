@@ -2,7 +2,7 @@
 
 import copy
 import math
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 from ..backend import array_module
 from ..optim import clip_grad_norm
@@ -57,7 +57,7 @@ class TrainStep:
     def _start_threads(self):
         from threadpoolctl import ThreadpoolController
 
-        self._replicas = [(replicate(self.model), copy.copy(self.loss_fn)) for _ in range(self.threads)]
+        self._replicas = [replicate(self.model) for _ in range(self.threads)]
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="shard")
         self._blas = ThreadpoolController()
 
@@ -67,14 +67,16 @@ class TrainStep:
         n_shards = min(self.threads, len(batch[-1]))
         shards = list(zip(*(array_module(a).array_split(a, n_shards) for a in batch), strict=True))
         replicas = self._replicas[: len(shards)]
-        for replica, _ in replicas:
+        for replica in replicas:
             synchronise(replica, self.model)
 
         def shard_gradients(replica, shard):
-            return self._gradients(*replica, shard, n_tokens=n_tokens)
+            return self._gradients(replica, copy.copy(self.loss_fn), shard, n_tokens=n_tokens)
 
-        losses = list(self._pool.map(shard_gradients, replicas, shards))
-        of_each = [replica.parameters() for replica, _ in replicas]
+        futures = [self._pool.submit(shard_gradients, *pair) for pair in zip(replicas, shards, strict=True)]
+        wait(futures)  # all of them, also where one raises: no shard may still be at work when the next step begins
+        losses = [future.result() for future in futures]
+        of_each = [replica.parameters() for replica in replicas]
 
         def add_up(parameter, parts):
             for part in parts:

@@ -12,7 +12,7 @@ def translate(model, source_tokenizer, target_tokenizer, texts, max_len=None, de
     sources = [source_tokenizer.encode(text.strip()) for text in texts]
     for text, ids in zip(texts, sources, strict=True):
         if not ids:
-            raise ValueError(f"translate: got the empty text {text!r}, expected a text to translate")
+            raise ValueError(f"there is nothing to translate: a text is empty, {text!r}")
     batches = Batches(sources, [[]] * len(sources), batch_size, shuffle=False)
     xp = module_named(device)
     translations = []

@@ -1,8 +1,10 @@
 """The Transformer, written out by hand in NumPy: every layer with an explicit forward and backward.
 
-import transformer_np as tnp
-model = tnp.Transformer(src_vocab_size=100, tgt_vocab_size=120, d_model=64, n_heads=4, d_ff=256)
+    import transformer_np as tnp
+    model = tnp.Transformer(src_vocab_size=100, tgt_vocab_size=120, d_model=64, n_heads=4, d_ff=256)
 """
+
+import importlib
 
 from . import layers, masks, optim
 from .generation import greedy
@@ -10,8 +12,17 @@ from .losses import CrossEntropy
 from .models import Transformer, load
 from .module import Module, Parameter, inference
 from .optim import SGD, Adam, AdamW, LinearSchedule, NoamSchedule, clip_grad_norm
-from .training import TrainStep
 from .version import __version__
+
+# Opened when first named, so that `import transformer_np` costs little more than `import numpy`: name -> room it is in.
+_ON_DEMAND = {
+    "TrainStep": "training",
+    "checking": None,
+    "data": None,
+    "gradcheck": "checking",
+    "plot": None,
+    "training": None,
+}
 
 __all__ = [
     "SGD",
@@ -25,11 +36,29 @@ __all__ = [
     "TrainStep",
     "Transformer",
     "__version__",
+    "checking",
     "clip_grad_norm",
+    "data",
+    "gradcheck",
     "greedy",
     "inference",
     "layers",
     "load",
     "masks",
     "optim",
+    "plot",
+    "training",
 ]
+
+
+def __getattr__(name):
+    if name not in _ON_DEMAND:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    room = _ON_DEMAND[name]
+    if room is None:
+        return importlib.import_module(f".{name}", __name__)
+    return getattr(importlib.import_module(f".{room}", __name__), name)
+
+
+def __dir__():
+    return __all__

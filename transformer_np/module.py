@@ -113,8 +113,8 @@ class Module:
     """The base of every layer and model. A subclass writes `forward` and `backward`, and calls `super().__init__`.
 
     Parameters and sub-layers are found through the attributes, in the order in which they were set, in lists and
-    dicts too. `seed` is an integer, None (fresh randomness), or a generator to draw from, which is how a model hands one
-    on to its parts. `dtype` is the type of the parameters; layers that have none follow their inputs.
+    dicts too. `seed` is an integer, None (fresh randomness), or a generator to draw from, which is how a model hands
+    one on to its parts. `dtype` is the type of the parameters; layers that have none follow their inputs.
     """
 
     def __init__(self, seed=None, dtype="float32"):

@@ -1,8 +1,9 @@
 """How many wrong backwards does each way of checking gradients let through?
 
-Thirty-five wrong backwards of Transformer layers (tests/checking/wrong_backwards.py) and seven right ones are put before the
-recipes in common use, each rebuilt here in a few lines of NumPy, and before `tnp.gradcheck`. A recipe should let none of
-the wrong ones through (but one that no check at gamma = 1 can see) and should never reject a right one.
+Thirty-five wrong backwards of Transformer layers (tests/checking/wrong_backwards.py) and seven right ones are put
+before the recipes in common use, each rebuilt here in a few lines of NumPy, and before `tnp.gradcheck`. A recipe
+should let none of the wrong ones through (but one that no check at gamma = 1 can see) and should never reject a right
+one.
 
     python benchmarks/checkers.py [--seeds 20] [--json FILE]
 """
@@ -56,7 +57,9 @@ def all_ones(case, backward, inputs, rng):
     g = analytic(case, backward, inputs, dy)
     error = 0.0
     for i in floats(inputs):
-        n = np.array([slope(case.forward, inputs, dy, {i: unit(inputs[i], j)}, 1e-4) for j in np.ndindex(inputs[i].shape)])
+        n = np.array(
+            [slope(case.forward, inputs, dy, {i: unit(inputs[i], j)}, 1e-4) for j in np.ndindex(inputs[i].shape)]
+        )
         error += np.linalg.norm(g[i].ravel() - n)
     return error < 1e-6
 
@@ -115,9 +118,14 @@ def full_jacobian(case, backward, inputs, rng):
     out = np.asarray(case.forward(*inputs)[0])
     numeric = {}
     for i in floats(inputs):
-        numeric[i] = [(np.asarray(case.forward(*_moved(inputs, i, j, 1e-6))[0])
-                       - np.asarray(case.forward(*_moved(inputs, i, j, -1e-6))[0])) / 2e-6
-                      for j in np.ndindex(inputs[i].shape)]
+        numeric[i] = [
+            (
+                np.asarray(case.forward(*_moved(inputs, i, j, 1e-6))[0])
+                - np.asarray(case.forward(*_moved(inputs, i, j, -1e-6))[0])
+            )
+            / 2e-6
+            for j in np.ndindex(inputs[i].shape)
+        ]
     for o in np.ndindex(out.shape):
         g = analytic(case, backward, inputs, unit(out, o))
         for i in floats(inputs):
@@ -182,15 +190,28 @@ def main():
     args = parser.parse_args()
     total = sum(len(case.wrong) for case in CASES)
     rows = []
-    print(f"| recipe | escapes of {total} (mean of {args.seeds} seeds) | right ones rejected | s | most often let through |")
+    print(f"| recipe | escapes of {total}, mean of {args.seeds} seeds | right ones rejected | s | often let through |")
     print("|---|---|---|---|---|")
     for name, recipe in RECIPES.items():
         escaped, alarms, seconds = measure(recipe, args.seeds)
         mean = sum(escaped.values()) / args.seeds
         often = ", ".join(f"{k} {100 * n / args.seeds:.0f} %" for k, n in escaped.most_common(7))
-        rows.append({"recipe": name, "escapes": mean, "of": total, "seeds": args.seeds, "false_alarms": sum(alarms.values()),
-                     "seconds": seconds, "escaped": dict(escaped), "alarms": dict(alarms)})
-        print(f"| {name} | {mean:.2f} | {sum(alarms.values())} of {args.seeds * len(CASES)} | {seconds:.1f} | {often} |", flush=True)
+        rows.append(
+            {
+                "recipe": name,
+                "escapes": mean,
+                "of": total,
+                "seeds": args.seeds,
+                "false_alarms": sum(alarms.values()),
+                "seconds": seconds,
+                "escaped": dict(escaped),
+                "alarms": dict(alarms),
+            }
+        )
+        print(
+            f"| {name} | {mean:.2f} | {sum(alarms.values())} of {args.seeds * len(CASES)} | {seconds:.1f} | {often} |",
+            flush=True,
+        )
     if args.json:
         Path(args.json).write_text(json.dumps(rows, indent=2), encoding="utf-8")
 

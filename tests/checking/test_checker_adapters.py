@@ -37,11 +37,14 @@ def test_function_pairs_out_cache():
     assert wrong_arrays(report) == ["b"]
 
 
-@pytest.mark.parametrize("backward", [
-    lambda cache, dout: affine_backward(dout, cache),
-    lambda dout, cache: dict(zip(("dx", "dw", "db"), affine_backward(dout, cache), strict=True)),
-    lambda dout, cache: list(affine_backward(dout, cache)),
-])
+@pytest.mark.parametrize(
+    "backward",
+    [
+        lambda cache, dout: affine_backward(dout, cache),
+        lambda dout, cache: dict(zip(("dx", "dw", "db"), affine_backward(dout, cache), strict=True)),
+        lambda dout, cache: list(affine_backward(dout, cache)),
+    ],
+)
 def test_other_manners_of_pairs(backward):
     assert gradcheck((affine_forward, backward), x_of(3, 5), x_of(5, 4), x_of(4)).ok
 
@@ -113,10 +116,15 @@ class Methods(Scale):
         yield "the.scale", self.s
 
 
-@pytest.mark.parametrize(("layer", "expected"), [
-    (Dictionaries(), ["x", "W", "b"]), (Dictionaries("d"), ["x", "W", "b"]), (Lists(), ["x", "params[0]", "params[1]"]),
-    (Linear(), ["x", "W", "b"]),
-])
+@pytest.mark.parametrize(
+    ("layer", "expected"),
+    [
+        (Dictionaries(), ["x", "W", "b"]),
+        (Dictionaries("d"), ["x", "W", "b"]),
+        (Lists(), ["x", "params[0]", "params[1]"]),
+        (Linear(), ["x", "W", "b"]),
+    ],
+)
 def test_where_parameters_live(layer, expected):
     report = gradcheck(layer, x_of(3, 5))
     assert report.ok, report
@@ -243,11 +251,24 @@ def test_works_on_an_array_library_of_another_name():
 
     module = types.ModuleType("cupy")
     module.ndarray = Device
-    wrap = {name: getattr(np, name) for name in ("abs", "sqrt", "where", "maximum", "minimum", "isfinite", "may_share_memory")}
+    wrap = {
+        name: getattr(np, name)
+        for name in ("abs", "sqrt", "where", "maximum", "minimum", "isfinite", "may_share_memory")
+    }
     for name, function in wrap.items():
         setattr(module, name, function)
-    for name in ("zeros", "ones", "asarray", "zeros_like", "ones_like", "stack", "concatenate", "broadcast_to", "repeat",
-                 "full_like"):
+    for name in (
+        "zeros",
+        "ones",
+        "asarray",
+        "zeros_like",
+        "ones_like",
+        "stack",
+        "concatenate",
+        "broadcast_to",
+        "repeat",
+        "full_like",
+    ):
         function = getattr(np, name)
         setattr(module, name, lambda *a, _f=function, **k: _f(*[_bare(x) for x in a], **k).view(Device))
 

@@ -51,8 +51,15 @@ def model(norm=LayerNorm, inner=Linear):
 
 def test_sub_layers_are_found_in_lists_and_attributes_of_any_object():
     assert [path for path, _ in sublayers(model())] == [
-        "layers.0", "layers.1", "layers.1.inner", "layers.1.inner.layers.0", "layers.1.inner.layers.1",
-        "layers.1.inner.layers.2", "layers.2", "layers.3"]
+        "layers.0",
+        "layers.1",
+        "layers.1.inner",
+        "layers.1.inner.layers.0",
+        "layers.1.inner.layers.1",
+        "layers.1.inner.layers.2",
+        "layers.2",
+        "layers.3",
+    ]
 
 
 def test_the_first_wrong_layer_is_named():

@@ -3,7 +3,19 @@
 import numpy as np
 import pytest
 from sample_layers import (
-    Chain, CrossEntropy, Dropout, Embedding, LayerNorm, Linear, Max, ReLU, Residual, Scale, Softmax, broken, x_of,
+    Chain,
+    CrossEntropy,
+    Dropout,
+    Embedding,
+    LayerNorm,
+    Linear,
+    Max,
+    ReLU,
+    Residual,
+    Scale,
+    Softmax,
+    broken,
+    x_of,
 )
 
 from transformer_np.checking import OUTCOMES, gradcheck
@@ -11,12 +23,22 @@ from transformer_np.checking import OUTCOMES, gradcheck
 IDS = np.array([[1, 1, 4], [0, 4, 6]])
 
 
-@pytest.mark.parametrize(("layer", "inputs"), [
-    (Linear(), [x_of(3, 5)]), (Linear(), [x_of(2, 3, 5)]), (LayerNorm(), [x_of(2, 3, 6)]), (Softmax(), [x_of(4, 6)]),
-    (ReLU(), [x_of(4, 6)]), (Max(), [x_of(4, 6)]), (Embedding(), [IDS]), (Scale(), [x_of(3, 6)]),
-    (CrossEntropy(), [x_of(4, 5), np.array([0, 3, 3, 1])]), (Chain(Linear(5, 6), LayerNorm(6), ReLU(), Linear(6, 3)), [x_of(4, 5)]),
-    (Residual(LayerNorm()), [x_of(4, 6)]),
-])
+@pytest.mark.parametrize(
+    ("layer", "inputs"),
+    [
+        (Linear(), [x_of(3, 5)]),
+        (Linear(), [x_of(2, 3, 5)]),
+        (LayerNorm(), [x_of(2, 3, 6)]),
+        (Softmax(), [x_of(4, 6)]),
+        (ReLU(), [x_of(4, 6)]),
+        (Max(), [x_of(4, 6)]),
+        (Embedding(), [IDS]),
+        (Scale(), [x_of(3, 6)]),
+        (CrossEntropy(), [x_of(4, 5), np.array([0, 3, 3, 1])]),
+        (Chain(Linear(5, 6), LayerNorm(6), ReLU(), Linear(6, 3)), [x_of(4, 5)]),
+        (Residual(LayerNorm()), [x_of(4, 6)]),
+    ],
+)
 def test_right_layers_pass(layer, inputs):
     report = gradcheck(layer, *inputs)
     assert report.ok, report
@@ -101,7 +123,10 @@ def test_bp_60_a_step_lost_to_rounding_is_enlarged(size, dtype):
 
 def test_bp_60_the_step_is_never_zero_and_never_below_an_ulp():
     # w = 0 everywhere: h proportional to w would be 0. The gradient of mean(x + w) is 1/1024 each.
-    mean = (lambda x, w: ((x + w).mean(), x.shape), lambda dy, shape: (np.full(shape, dy / 1024), np.full(shape, dy / 1024)))
+    mean = (
+        lambda x, w: ((x + w).mean(), x.shape),
+        lambda dy, shape: (np.full(shape, dy / 1024), np.full(shape, dy / 1024)),
+    )
     report = gradcheck(mean, x_of(1024), np.zeros(1024), randomize=False)
     assert report.array("w").status == "PASS"
     analytic, numeric, bar = report.array("w").slopes[0]
@@ -114,7 +139,9 @@ def test_bp_61_a_kink_is_a_kink_with_its_index():
     x = x_of(3, 4)
     x[1, 2] = 0.0
     for slope_at_zero in (0.0, 1.0):
-        layer = broken(ReLU, backward=lambda self, dy, s=slope_at_zero: dy * np.where(x == 0, s, self.on), forward=ReLU.forward)()
+        layer = broken(
+            ReLU, backward=lambda self, dy, s=slope_at_zero: dy * np.where(x == 0, s, self.on), forward=ReLU.forward
+        )()
         report = gradcheck(layer, x, contracts=False, points=1)
         assert report.status == "KINK", report
         assert "[1, 2]" in str(report)
@@ -212,9 +239,16 @@ def test_nonfinite_is_traced_to_the_layer_it_first_appears_in():
     assert gradcheck(bad, x).status == "NONFINITE"
 
 
-@pytest.mark.parametrize("change", [
-    lambda self, dx: dx[0], lambda self, dx: dx.T, lambda self, dx: (dx, dx), lambda self, dx: None, lambda self, dx: 3,
-])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda self, dx: dx[0],
+        lambda self, dx: dx.T,
+        lambda self, dx: (dx, dx),
+        lambda self, dx: None,
+        lambda self, dx: 3,
+    ],
+)
 def test_shapes_and_numbers_of_gradients(change):
     layer = broken(Linear, backward=lambda self, dy: change(self, Linear.backward(self, dy)))()
     report = gradcheck(layer, x_of(3, 5))
@@ -247,8 +281,11 @@ def test_mutation_of_input_upstream_output_and_parameter():
         self.W += 1
         return Linear.forward(self, x)
 
-    for layer, what in ((broken(Softmax, forward=shift)(), "input x"), (broken(ReLU, backward=scale_dy)(), "dy"),
-                        (broken(Linear, forward=spoil)(), "W")):
+    for layer, what in (
+        (broken(Softmax, forward=shift)(), "input x"),
+        (broken(ReLU, backward=scale_dy)(), "dy"),
+        (broken(Linear, forward=spoil)(), "W"),
+    ):
         report = gradcheck(layer, x_of(3, 5))
         # A weight that changes with every forward shows first as two different outputs.
         assert report.status == "MUTATED" or (what == "W" and report.status == "NONDETERMINISTIC")

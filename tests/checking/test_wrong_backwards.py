@@ -1,4 +1,4 @@
-"""The thirty-five wrong backwards behind the comparison in benchmarks/checkers.py: none but the equivalent one escapes."""
+"""The thirty-five wrong backwards of benchmarks/checkers.py: none but the equivalent one escapes."""
 
 import numpy as np
 import pytest
@@ -15,8 +15,13 @@ def status(case, backward, seed, **options):
 
 def escapes(seeds, **options):
     """The wrong backwards that pass, and the right ones that do not."""
-    passed = {f"{case.name}: {name}" for case in CASES for name, wrong in case.wrong.items() for seed in seeds
-              if status(case, wrong, seed, **options) != "FAIL"}
+    passed = {
+        f"{case.name}: {name}"
+        for case in CASES
+        for name, wrong in case.wrong.items()
+        for seed in seeds
+        if status(case, wrong, seed, **options) != "FAIL"
+    }
     alarms = {case.name for case in CASES for seed in seeds if status(case, case.backward, seed, **options) == "FAIL"}
     return passed, alarms
 

@@ -1,7 +1,8 @@
 """Thirty-five wrong backwards of seven layers, beside the right ones, as plain functions `out, cache` / gradients.
 
-Each `Case` holds a forward, its right backward, a function that draws inputs, and a dictionary of wrong backwards. The kinds
-are those behind the comparison of gradient checkers in benchmarks/checkers.py; the code is written for this file.
+Each `Case` holds a forward, its right backward, a function that draws inputs, and a dictionary of wrong backwards.
+The kinds are those behind the comparison of gradient checkers in benchmarks/checkers.py; the code is written for this
+file.
 """
 
 import math
@@ -201,8 +202,9 @@ def attention_forward(q, k, v):
     return p @ v, (q, k, v, p)
 
 
-def attention_backward(dy, cache, scale_q=1.0, scale_k=1.0, diagonal=False, transpose_q=False, transpose_v=True,
-                       transpose_k=True):
+def attention_backward(
+    dy, cache, scale_q=1.0, scale_k=1.0, diagonal=False, transpose_q=False, transpose_v=True, transpose_k=True
+):
     q, k, v, p = cache
     dp = dy @ v.swapaxes(-1, -2)
     ds = dp * p * (1 - p) if diagonal else softmax_backward(dp, p)
@@ -274,7 +276,9 @@ def cross_entropy_backward(dloss, cache, divisor=None, all_rows=False):
 
 CROSS_ENTROPY = {
     "sum instead of mean": lambda dl, cache: cross_entropy_backward(dl, cache, divisor=lambda p: 1),
-    "padding counted in the mean": lambda dl, cache: cross_entropy_backward(dl, cache, divisor=lambda p: p[..., 0].size),
+    "padding counted in the mean": lambda dl, cache: cross_entropy_backward(
+        dl, cache, divisor=lambda p: p[..., 0].size
+    ),
     "gradient at padding": lambda dl, cache: cross_entropy_backward(dl, cache, all_rows=True),
 }
 
@@ -287,16 +291,46 @@ def _targets(rng):
 
 CASES = [
     Case("softmax", softmax_forward, softmax_backward, lambda r: [r.normal(size=(4, 6))], SOFTMAX),
-    Case("LayerNorm", layer_norm_forward, layer_norm_backward, lambda r: [r.normal(size=(4, 6)), np.ones(6), np.zeros(6)],
-         LAYER_NORM),
-    Case("linear", linear_forward, linear_backward,
-         lambda r: [r.normal(size=(4, 5)), r.normal(size=(5, 5)), r.normal(size=5)], LINEAR),
-    Case("embedding", embedding_forward, embedding_backward,
-         lambda r: [np.array([[1, 1, 4], [r.integers(6), 4, 2]]), r.normal(size=(6, 3))], EMBEDDING),
-    Case("attention", attention_forward, attention_backward, lambda r: [r.normal(size=(2, 4, 4)) for _ in range(3)],
-         ATTENTION),
-    Case("residual + GELU", residual_gelu_forward, residual_gelu_backward, lambda r: [r.normal(size=(4, 6))],
-         RESIDUAL_GELU),
-    Case("cross-entropy", cross_entropy_forward, cross_entropy_backward, lambda r: [r.normal(size=(3, 4, 5)), _targets(r)],
-         CROSS_ENTROPY),
+    Case(
+        "LayerNorm",
+        layer_norm_forward,
+        layer_norm_backward,
+        lambda r: [r.normal(size=(4, 6)), np.ones(6), np.zeros(6)],
+        LAYER_NORM,
+    ),
+    Case(
+        "linear",
+        linear_forward,
+        linear_backward,
+        lambda r: [r.normal(size=(4, 5)), r.normal(size=(5, 5)), r.normal(size=5)],
+        LINEAR,
+    ),
+    Case(
+        "embedding",
+        embedding_forward,
+        embedding_backward,
+        lambda r: [np.array([[1, 1, 4], [r.integers(6), 4, 2]]), r.normal(size=(6, 3))],
+        EMBEDDING,
+    ),
+    Case(
+        "attention",
+        attention_forward,
+        attention_backward,
+        lambda r: [r.normal(size=(2, 4, 4)) for _ in range(3)],
+        ATTENTION,
+    ),
+    Case(
+        "residual + GELU",
+        residual_gelu_forward,
+        residual_gelu_backward,
+        lambda r: [r.normal(size=(4, 6))],
+        RESIDUAL_GELU,
+    ),
+    Case(
+        "cross-entropy",
+        cross_entropy_forward,
+        cross_entropy_backward,
+        lambda r: [r.normal(size=(3, 4, 5)), _targets(r)],
+        CROSS_ENTROPY,
+    ),
 ]

@@ -22,13 +22,16 @@ def adapt(subject, parameters=None):
         return FunctionPair(*subject)
     if callable(getattr(subject, "backward", None)) and (hasattr(subject, "forward") or callable(subject)):
         if inspect.isclass(subject):
-            raise TypeError(f"gradcheck: got the class {subject.__name__}, expected an instance of it: "
-                            f"{subject.__name__}(...)")
+            raise TypeError(
+                f"gradcheck: got the class {subject.__name__}, expected an instance of it: {subject.__name__}(...)"
+            )
         return LayerObject(subject, parameters)
     if inspect.isfunction(subject):
         return ValueAndGradient(subject)
-    raise TypeError(f"gradcheck: got {type(subject).__name__}, expected an object with forward and backward, "
-                    "a pair of functions (forward, backward), or a function that returns (loss, gradient)")
+    raise TypeError(
+        f"gradcheck: got {type(subject).__name__}, expected an object with forward and backward, "
+        "a pair of functions (forward, backward), or a function that returns (loss, gradient)"
+    )
 
 
 def signature_of(function):
@@ -40,7 +43,10 @@ def signature_of(function):
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD], None
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return ([p.name for p in positional if p.default is p.empty], [p.name for p in positional if p.default is not p.empty])
+    return (
+        [p.name for p in positional if p.default is p.empty],
+        [p.name for p in positional if p.default is not p.empty],
+    )
 
 
 def argument_names(function, count, everything=False):
@@ -139,8 +145,12 @@ class FunctionPair:
     @property
     def takes_upstream(self):
         required, optional = signature_of(self.run_backward)
-        return not (self.has_cache and len(required) == 1 and not optional
-                    and not required[0].lower().startswith(UPSTREAM_NAMES))
+        return not (
+            self.has_cache
+            and len(required) == 1
+            and not optional
+            and not required[0].lower().startswith(UPSTREAM_NAMES)
+        )
 
     def backward(self, dys):
         tree = rebuild(self.tree, iter(dys))
@@ -174,8 +184,10 @@ class ValueAndGradient:
     def forward(self, args, kwargs):
         result = self.run(*args, **kwargs)
         if not (isinstance(result, tuple) and len(result) >= 2):
-            raise TypeError(f"gradcheck: {self.name} returned {type(result).__name__}, expected (loss, gradient); "
-                            "for a layer give an object or a pair of functions (forward, backward)")
+            raise TypeError(
+                f"gradcheck: {self.name} returned {type(result).__name__}, expected (loss, gradient); "
+                "for a layer give an object or a pair of functions (forward, backward)"
+            )
         value, self.gradient = result[0], result[1] if len(result) == 2 else result[1:]
         self.tree = as_arrays(value)
         return [array for _, array in leaves(self.tree)]

@@ -40,7 +40,7 @@ def tolerance(epsilon):
 
 
 def same(a, b, epsilon, scale=None):
-    """Say whether two arrays are equal up to rounding; `scale` is the size to compare with, their largest entry if None."""
+    """Say whether two arrays are equal up to rounding of `scale`, by default of their largest entry."""
     if a is None or b is None:
         return a is None and b is None
     if a.shape != b.shape:
@@ -65,8 +65,11 @@ def noise_scale(gradients):
 def unequal(left, right, epsilon):
     """Name the arrays of two gradient dictionaries that differ by more than rounding."""
     least = noise_scale(left)
-    return [name for name in left
-            if not same(left[name], right[name], epsilon, max(size_of(left[name], right[name]), least))]
+    return [
+        name
+        for name in left
+        if not same(left[name], right[name], epsilon, max(size_of(left[name], right[name]), least))
+    ]
 
 
 def _list(names):
@@ -81,34 +84,57 @@ def aliasing(trial, reference, epsilon):
         for name, x in zip(trial.names, trial.inputs, strict=True):
             if y is x or (isinstance(y, np.ndarray) and isinstance(x, np.ndarray) and np.may_share_memory(y, x)):
                 label = f"output {i}" if len(outputs) > 1 else "the output"
-                found.append(Finding("aliasing", f"{label} shares memory with the input {name}: return a copy, "
-                                                 "or changing one changes the other"))
+                found.append(
+                    Finding(
+                        "aliasing",
+                        f"{label} shares memory with the input {name}: return a copy, "
+                        "or changing one changes the other",
+                    )
+                )
     trial.backward(reference.dys)
     return found
 
 
 def integers(trial, reference, epsilon):
     """Integer and boolean inputs have no gradient: backward gives None for them."""
-    return [Finding("integers", f"{name} is {trial.inputs[trial.names.index(name)].dtype.name} and has no gradient: "
-                                "backward must return None for it")
-            for kind, name in trial.problems if kind == "integers"]
+    return [
+        Finding(
+            "integers",
+            f"{name} is {trial.inputs[trial.names.index(name)].dtype.name} and has no gradient: "
+            "backward must return None for it",
+        )
+        for kind, name in trial.problems
+        if kind == "integers"
+    ]
 
 
 def repeatability(trial, reference, epsilon):
     """A run with other inputs in between leaves no trace: the same inputs give the same gradients again."""
     rng = np.random.default_rng(1)
-    others = [array_module(x).asarray(rng.permutation(_host(x).ravel()).reshape(x.shape), x.dtype) if x.size else x
-              for x in trial.inputs]
+    others = [
+        array_module(x).asarray(rng.permutation(_host(x).ravel()).reshape(x.shape), x.dtype) if x.size else x
+        for x in trial.inputs
+    ]
     _attempt(trial, others, reference)
     outputs, gradients, _ = trial.gradients(reference.dys)
     found = []
     if not all(same(a, b, epsilon) for a, b in zip(outputs, reference.outputs, strict=True) if differentiable(a)):
-        found.append(Finding("repeatability", "the same inputs give another output after a run with other inputs: "
-                                              "something is left over from an earlier call"))
+        found.append(
+            Finding(
+                "repeatability",
+                "the same inputs give another output after a run with other inputs: "
+                "something is left over from an earlier call",
+            )
+        )
     changed = unequal(reference.gradients, gradients, epsilon)
     if changed:
-        found.append(Finding("repeatability", f"the same inputs give another gradient of {_list(changed)} after a run with "
-                                              "other inputs: something is left over from an earlier call"))
+        found.append(
+            Finding(
+                "repeatability",
+                f"the same inputs give another gradient of {_list(changed)} after a run with "
+                "other inputs: something is left over from an earlier call",
+            )
+        )
     return found
 
 
@@ -135,8 +161,13 @@ def accumulation(trial, reference, epsilon):
         if once is None or same(twice[w.name], 2 * once, epsilon, max(2 * size_of(once), least)):
             continue
         replaced = same(twice[w.name], once, epsilon)
-        found.append(Finding("accumulation", f"a second run must add to the gradient of {w.name}, "
-                             + ("but it replaces it: use +=" if replaced else "but it gives neither the sum nor the same")))
+        found.append(
+            Finding(
+                "accumulation",
+                f"a second run must add to the gradient of {w.name}, "
+                + ("but it replaces it: use +=" if replaced else "but it gives neither the sum nor the same"),
+            )
+        )
     return found
 
 
@@ -156,8 +187,13 @@ def second_backward(trial, reference, epsilon):
             changed.append(name)
     if not changed:
         return []
-    return [Finding("second backward", f"a second backward without a forward gives a wrong gradient of {_list(changed)}: "
-                                       "refuse it with an error, or keep what backward needs unchanged")]
+    return [
+        Finding(
+            "second backward",
+            f"a second backward without a forward gives a wrong gradient of {_list(changed)}: "
+            "refuse it with an error, or keep what backward needs unchanged",
+        )
+    ]
 
 
 def linearity(trial, reference, epsilon):
@@ -177,8 +213,13 @@ def linearity(trial, reference, epsilon):
             broken.append(name)
     if not broken:
         return []
-    return [Finding("linearity", f"the gradient of {_list(broken)} is not linear in the upstream gradient dy: it must enter "
-                                 "every term exactly once")]
+    return [
+        Finding(
+            "linearity",
+            f"the gradient of {_list(broken)} is not linear in the upstream gradient dy: it must enter "
+            "every term exactly once",
+        )
+    ]
 
 
 def zero_upstream(trial, reference, epsilon):
@@ -187,7 +228,9 @@ def zero_upstream(trial, reference, epsilon):
         return []
     _, gradients, _ = trial.gradients([array_module(y).zeros_like(y) for y in reference.outputs])
     wrong = [name for name, g in gradients.items() if g is not None and bool((g != 0).any())]
-    return [Finding("zero upstream", f"with dy = 0 the gradient of {_list(wrong)} must be 0, and is not")] if wrong else []
+    return (
+        [Finding("zero upstream", f"with dy = 0 the gradient of {_list(wrong)} must be 0, and is not")] if wrong else []
+    )
 
 
 def strided(trial, reference, epsilon):
@@ -220,8 +263,11 @@ def _compare(trial, reference, inputs, dys, label, contract, epsilon):
         outputs, gradients, _ = trial.gradients(dys, inputs)
     except Exception as error:
         return [Finding(contract, f"fails where an input or dy is {label}: {type(error).__name__}: {error}")]
-    wrong = [f"output {i}" for i, (a, b) in enumerate(zip(outputs, reference.outputs, strict=True))
-             if differentiable(a) and not same(a, b, epsilon)]
+    wrong = [
+        f"output {i}"
+        for i, (a, b) in enumerate(zip(outputs, reference.outputs, strict=True))
+        if differentiable(a) and not same(a, b, epsilon)
+    ]
     wrong += [f"the gradient of {name}" for name in unequal(reference.gradients, gradients, epsilon)]
     if not wrong:
         return []
@@ -248,11 +294,14 @@ def _host(x):
     return x.get() if array_module(x) is not np else x
 
 
-def gradient_aliasing(trial, reference, epsilon):
-    """Say which returned gradients share memory with dy or with each other; a warning, for it is legal until someone adds."""
+def gradient_aliasing(reference):
+    """Say which returned gradients share memory with dy or each other: legal until someone adds in place."""
     notes = []
-    parts = [p for p in (reference.returned if isinstance(reference.returned, tuple) else (reference.returned,))
-             if isinstance(p, np.ndarray)]
+    parts = [
+        p
+        for p in (reference.returned if isinstance(reference.returned, tuple) else (reference.returned,))
+        if isinstance(p, np.ndarray)
+    ]
     if any(np.may_share_memory(p, dy) for p in parts for dy in reference.dys if isinstance(dy, np.ndarray)):
         notes.append("a returned gradient shares memory with dy: adding to it in place would change dy")
     if any(np.may_share_memory(p, q) for i, p in enumerate(parts) for q in parts[:i]):
@@ -260,7 +309,17 @@ def gradient_aliasing(trial, reference, epsilon):
     return notes
 
 
-CONTRACTS = (aliasing, integers, repeatability, accumulation, second_backward, linearity, zero_upstream, strided, broadcast)
+CONTRACTS = (
+    aliasing,
+    integers,
+    repeatability,
+    accumulation,
+    second_backward,
+    linearity,
+    zero_upstream,
+    strided,
+    broadcast,
+)
 
 
 def check_contracts(trial, reference, epsilon, skip=()):

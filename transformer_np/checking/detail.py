@@ -46,8 +46,15 @@ def blame(check, contracts=False):
     for call in finished:
         if call.upstream and len(call.upstream) != sum(map(differentiable, call.outputs)):
             continue
-        inner = Check(upstream=call.upstream or None, seed=check.seed, dtype=check.dtype, randomize=False,
-                      contracts=contracts, skip=check.skip, parts_pass=True)
+        inner = Check(
+            upstream=call.upstream or None,
+            seed=check.seed,
+            dtype=check.dtype,
+            randomize=False,
+            contracts=contracts,
+            skip=check.skip,
+            parts_pass=True,
+        )
         inner.call = {"parameters": None, "replay": False, "reseed": check.trial.reseed}
         report = inner.run(call.layer, call.args, call.kwargs)
         trial.forwards += report.forwards
@@ -94,15 +101,30 @@ def diagnose(check):
     host = {w.name: np.array(to_numpy(trial.value(w))) for w in trial.arrays}
     inputs = {n: np.array(to_numpy(x)) for n, x in zip(trial.names, trial.inputs, strict=True)}
     layer = trial.layer
-    attributes = {n: v for n, v in vars(layer).items()
-                  if isinstance(v, (int, float, str, bool))} if hasattr(layer, "__dict__") else {}
+    attributes = (
+        {n: v for n, v in vars(layer).items() if isinstance(v, (int, float, str, bool))}
+        if hasattr(layer, "__dict__")
+        else {}
+    )
     for w, array in wrong:
         evidence = Evidence(
-            name=w.name, kind=w.kind, analytic=array.analytic, numeric=array.numeric, error_bar=array.bar, inputs=inputs,
+            name=w.name,
+            kind=w.kind,
+            analytic=array.analytic,
+            numeric=array.numeric,
+            error_bar=array.bar,
+            inputs=inputs,
             parameters={v.name: host[v.name] for v in trial.arrays if v.slot is not None},
-            output=to_numpy(reference.outputs[0]), dy=to_numpy(reference.dys[0]),
-            analytic_all={n: to_numpy(g) for n, g in reference.gradients.items() if g is not None and differentiable(g)},
-            numeric_all=numeric, attributes=attributes, class_name=trial.subject.name, previous=previous.get(w.name))
+            output=to_numpy(reference.outputs[0]),
+            dy=to_numpy(reference.dys[0]),
+            analytic_all={
+                n: to_numpy(g) for n, g in reference.gradients.items() if g is not None and differentiable(g)
+            },
+            numeric_all=numeric,
+            attributes=attributes,
+            class_name=trial.subject.name,
+            previous=previous.get(w.name),
+        )
         try:
             array.diagnoses = list(explain(evidence))
         except Exception as error:  # the verdict stands; only its explanation is missing
@@ -122,8 +144,10 @@ def earlier_gradients(check):
     """The gradients of a call with other inputs, which a stale gradient would equal; none where it does not run."""
     trial = check.trial
     rng = np.random.default_rng(check.seed + 1)
-    others = [x + array_module(x).asarray(rng.standard_normal(x.shape), x.dtype) if differentiable(x) else x
-              for x in trial.inputs]
+    others = [
+        x + array_module(x).asarray(rng.standard_normal(x.shape), x.dtype) if differentiable(x) else x
+        for x in trial.inputs
+    ]
     try:
         _, gradients, _ = trial.gradients(check.reference.dys, others)
     except (ValueError, IndexError, RuntimeError):

@@ -6,10 +6,11 @@ taken output by output and only then contracted with the upstream gradient dy,
     value = (4 <dy, D(h/2)> - <dy, D(h)>) / 3                       Richardson: the h² error cancels
     bar   = 5 % of the change from D(h) to D(h/2)                   what truncation may have left
           + C Σ |noise| |dy| / h  over the outputs that moved       the worst that rounding may do
-    kink  = Σ |f(x + h u) - 2 f(x) + f(x - h u)| |dy| / h           over outputs whose second difference does not shrink as h²
+    kink  = Σ |f(x + h u) - 2 f(x) + f(x - h u)| |dy| / h           where this does not shrink as h²
 
 A derivative is judged over a ladder of shrinking steps. It is wrong only where two steps agree with each other and both
-exclude it. Steps are relative to the size of the array, never zero; the step that was really taken, after rounding, is used.
+exclude it. Steps are relative to the size of the array, never zero; the step that was really taken, after rounding,
+is used.
 Sources: Richardson 1911; Moré and Wild 2011 for measuring the noise of a function by its high differences.
 """
 
@@ -65,7 +66,9 @@ class Differences:
 
     def __init__(self, trial, dys, outputs, rng, epsilon=0.0):
         self.trial, self.dys, self.base, self.rng = trial, dys, outputs, rng
-        self.epsilon = max([epsilon_of(y.dtype) for y in outputs if differentiable(y)] + [epsilon_of(trial.dtype), epsilon])
+        self.epsilon = max(
+            [epsilon_of(y.dtype) for y in outputs if differentiable(y)] + [epsilon_of(trial.dtype), epsilon]
+        )
         self.analytic_epsilon = 0.0  # the rounding of the gradient that is judged, where it is coarser
         self.noise = [_rounding(y, self.epsilon) for y in outputs]
         self.vanished = False
@@ -100,7 +103,7 @@ class Differences:
         watched = self.trial.arrays
         base = {w.name: self.trial.value(w).copy() for w in watched}
         moves = {w.name: self.direction(w) for w in watched}
-        first = step = self.epsilon ** 0.375  # large against rounding, its fourth power small against it
+        first = step = self.epsilon**0.375  # large against rounding, its fourth power small against it
         while step < 0.3:
             values = []
             try:
@@ -126,7 +129,7 @@ class Differences:
     @property
     def step(self):
         """The largest relative step: eps^(1/5), the best for a Richardson pair."""
-        return min(self.epsilon ** 0.2, 0.25)
+        return min(self.epsilon**0.2, 0.25)
 
     @property
     def ladder(self):
@@ -180,10 +183,18 @@ class Differences:
         totals = [xp.zeros(()), xp.zeros(())]
         if analytic is not None:
             size, coarse = xp.abs(analytic), self.analytic_epsilon * relative_step
-            totals = [(analytic * realised).sum(), (size * (self.epsilon * xp.abs(base) + coarse * xp.abs(direction))).sum()]
-        parts = [self._contract(*ys) for ys in zip(self.base, self.dys, self.noise, *values, strict=True)
-                 if differentiable(ys[0])]
-        numbers = to_numpy(xp.concatenate([xp.stack([xp.asarray(v, "float64") for v in totals]), xp.stack(parts).sum(0)]))
+            totals = [
+                (analytic * realised).sum(),
+                (size * (self.epsilon * xp.abs(base) + coarse * xp.abs(direction))).sum(),
+            ]
+        parts = [
+            self._contract(*ys)
+            for ys in zip(self.base, self.dys, self.noise, *values, strict=True)
+            if differentiable(ys[0])
+        ]
+        numbers = to_numpy(
+            xp.concatenate([xp.stack([xp.asarray(v, "float64") for v in totals]), xp.stack(parts).sum(0)])
+        )
         return self._read(relative_step, [float(v) for v in numbers])
 
     @staticmethod
@@ -201,8 +212,15 @@ class Differences:
         noisy = xp.minimum(rounding.sum(), INDEPENDENT * xp.sqrt((rounding * rounding).sum()))
         travel = xp.abs(far) / 2
         signal = xp.where(travel > 4 * noise, travel, 0)
-        sums = [(far * dy).sum() / 2, (near * dy).sum(), (change * change).sum(), noisy, (kink * size).sum(),
-                ((near * dy) ** 2).sum(), (signal * size).sum()]
+        sums = [
+            (far * dy).sum() / 2,
+            (near * dy).sum(),
+            (change * change).sum(),
+            noisy,
+            (kink * size).sum(),
+            ((near * dy) ** 2).sum(),
+            (signal * size).sum(),
+        ]
         return xp.stack([xp.asarray(v, "float64") for v in sums])
 
     def _read(self, h, numbers):

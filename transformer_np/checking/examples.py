@@ -8,16 +8,85 @@ import inspect
 import numpy as np
 
 SIZES = {
-    "d_in": 5, "in_features": 5, "n_in": 5, "input_size": 5, "input_dim": 5, "fan_in": 5, "in_dim": 5, "nin": 5,
-    "d_out": 4, "out_features": 4, "n_out": 4, "output_size": 4, "output_dim": 4, "fan_out": 4, "out_dim": 4, "nout": 4,
-    "d_model": 8, "dim": 8, "d": 8, "n_features": 8, "features": 8, "num_features": 8, "normalized_shape": 8, "size": 8,
-    "embed_dim": 8, "n_embd": 8, "hidden_size": 8, "d_hidden": 6, "hidden": 6, "emb": 8, "model_dim": 8, "embedding_dim": 8,
-    "n_heads": 2, "num_heads": 2, "heads": 2, "h": 2, "n_head": 2, "nhead": 2, "d_ff": 10, "ff_dim": 10, "hidden_dim": 10,
-    "d_query": 8, "d_attention": 6, "n_channels": 3, "d_k": 4, "d_v": 4, "d_key": 8, "d_value": 8, "d_head": 4, "head_dim": 4,
-    "vocab_size": 11, "n_vocab": 11, "num_embeddings": 11, "src_vocab_size": 11, "tgt_vocab_size": 11, "vocab": 11, "n_classes": 5,
-    "max_len": 16, "max_length": 16, "block_size": 16, "seq_len": 16, "context": 16, "n_layers": 2, "n_groups": 2, "groups": 2,
-    "num_layers": 2, "kernel_size": 3, "patch_size": 2, "image_size": 4, "channels": 3, "in_channels": 3, "out_channels": 4,
-    "p": 0.0, "dropout": 0.0, "rate": 0.0, "eps": 1e-5, "activation": "relu", "n_labels": 5, "n_buckets": 8,
+    "d_in": 5,
+    "in_features": 5,
+    "n_in": 5,
+    "input_size": 5,
+    "input_dim": 5,
+    "fan_in": 5,
+    "in_dim": 5,
+    "nin": 5,
+    "d_out": 4,
+    "out_features": 4,
+    "n_out": 4,
+    "output_size": 4,
+    "output_dim": 4,
+    "fan_out": 4,
+    "out_dim": 4,
+    "nout": 4,
+    "d_model": 8,
+    "dim": 8,
+    "d": 8,
+    "n_features": 8,
+    "features": 8,
+    "num_features": 8,
+    "normalized_shape": 8,
+    "size": 8,
+    "embed_dim": 8,
+    "n_embd": 8,
+    "hidden_size": 8,
+    "d_hidden": 6,
+    "hidden": 6,
+    "emb": 8,
+    "model_dim": 8,
+    "embedding_dim": 8,
+    "n_heads": 2,
+    "num_heads": 2,
+    "heads": 2,
+    "h": 2,
+    "n_head": 2,
+    "nhead": 2,
+    "d_ff": 10,
+    "ff_dim": 10,
+    "hidden_dim": 10,
+    "d_query": 8,
+    "d_attention": 6,
+    "n_channels": 3,
+    "d_k": 4,
+    "d_v": 4,
+    "d_key": 8,
+    "d_value": 8,
+    "d_head": 4,
+    "head_dim": 4,
+    "vocab_size": 11,
+    "n_vocab": 11,
+    "num_embeddings": 11,
+    "src_vocab_size": 11,
+    "tgt_vocab_size": 11,
+    "vocab": 11,
+    "n_classes": 5,
+    "max_len": 16,
+    "max_length": 16,
+    "block_size": 16,
+    "seq_len": 16,
+    "context": 16,
+    "n_layers": 2,
+    "n_groups": 2,
+    "groups": 2,
+    "num_layers": 2,
+    "kernel_size": 3,
+    "patch_size": 2,
+    "image_size": 4,
+    "channels": 3,
+    "in_channels": 3,
+    "out_channels": 4,
+    "p": 0.0,
+    "dropout": 0.0,
+    "rate": 0.0,
+    "eps": 1e-5,
+    "activation": "relu",
+    "n_labels": 5,
+    "n_buckets": 8,
 }
 ID_NAMES = ("ids", "tokens", "idx", "src", "tgt", "token", "words", "indices", "input_ids")
 TARGET_NAMES = ("target", "targets", "labels", "label", "y", "classes")
@@ -30,7 +99,9 @@ def required_arguments(function):
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return []
-    return [p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return [
+        p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
 
 
 def construct(cls):
@@ -41,24 +112,34 @@ def construct(cls):
     names = required_arguments(cls)
     unknown = [name for name in names if name.lower() not in SIZES]
     if unknown:
-        raise ValueError(f"{cls.__name__}: no idea what to pass for {', '.join(unknown)}; say it with --init "
-                         f'"{cls.__name__}(...)", or write a function gradcheck_example() that returns (layer, x)')
+        raise ValueError(
+            f"{cls.__name__}: no idea what to pass for {', '.join(unknown)}; say it with --init "
+            f'"{cls.__name__}(...)", or write a function gradcheck_example() that returns (layer, x)'
+        )
     options = [SIZES[name.lower()] for name in names]
     try:
         return cls(*options, dropout=0.0) if "dropout" in inspect.signature(cls).parameters else cls(*options)
     except (TypeError, ValueError) as error:
         shown = ", ".join(f"{n}={v!r}" for n, v in zip(names, options, strict=True))
-        raise ValueError(f"{cls.__name__}({shown}) raised {type(error).__name__}: {error}; say how with --init") from error
+        raise ValueError(
+            f"{cls.__name__}({shown}) raised {type(error).__name__}: {error}; say how with --init"
+        ) from error
 
 
 def widths(subject):
     """Likely lengths of the last axis, the likeliest first: those of the object's own sizes, then of its arrays."""
     own = vars(subject) if hasattr(subject, "__dict__") else {}
-    found = [own[name] for name in ("d_in", "d_model", "in_features", "n_in", "dim", "input_size", "d_key", "d_head", "d_k")
-             if isinstance(own.get(name), (int, np.integer))]
+    found = [
+        own[name]
+        for name in ("d_in", "d_model", "in_features", "n_in", "dim", "input_size", "d_key", "d_head", "d_k")
+        if isinstance(own.get(name), (int, np.integer))
+    ]
     found += [v.shape[0] for v in own.values() if isinstance(v, np.ndarray) and v.ndim > 0]
-    found += [getattr(v, "data", v).shape[0] for v in own.values()
-              if isinstance(getattr(v, "data", None), np.ndarray) and v.data.ndim > 0]
+    found += [
+        getattr(v, "data", v).shape[0]
+        for v in own.values()
+        if isinstance(getattr(v, "data", None), np.ndarray) and v.data.ndim > 0
+    ]
     return list(dict.fromkeys([*found, 8, 5, 4, 6]))
 
 
@@ -82,8 +163,10 @@ def draw_inputs(subject, seed=0):
                     last = error
                     continue
                 return inputs
-    raise ValueError(f"no inputs found that forward({', '.join(names)}) accepts (last: {type(last).__name__}: {last}); say "
-                     'them with --inputs "randn(2, 3, 8)"')
+    raise ValueError(
+        f"no inputs found that forward({', '.join(names)}) accepts (last: {type(last).__name__}: {last}); say "
+        'them with --inputs "randn(2, 3, 8)"'
+    )
 
 
 def _draw(name, leading, width, rng, subject, dtype):

@@ -25,8 +25,13 @@ class Entry:
     verdict: str
 
     def to_dict(self):
-        return {"index": list(self.index), "analytic": self.analytic, "numeric": self.numeric, "error_bar": self.bar,
-                "verdict": self.verdict}
+        return {
+            "index": list(self.index),
+            "analytic": self.analytic,
+            "numeric": self.numeric,
+            "error_bar": self.bar,
+            "verdict": self.verdict,
+        }
 
 
 def locate(differences, watched, analytic, most=MOST_ENTRIES):
@@ -107,6 +112,8 @@ def wrong_entries(analytic, numeric, bar, verdicts, most=MOST_ENTRIES):
     bad = [index for index in np.ndindex(numeric.shape) if verdicts[index] != OK]
     values = to_numpy(analytic)
     bad.sort(key=lambda index: -abs(values[index] - numeric[index]))
-    entries = [Entry(index, float(values[index]), float(numeric[index]), float(bar[index]), verdicts[index])
-               for index in bad[:most]]
+    entries = [
+        Entry(index, float(values[index]), float(numeric[index]), float(bar[index]), verdicts[index])
+        for index in bad[:most]
+    ]
     return entries, sum(verdicts[index] == WRONG for index in bad)

@@ -91,8 +91,11 @@ def _declared(layer):
             pairs = list(listed.items())
         elif isinstance(listed, (list, tuple)):
             pairs = [(getattr(p, "name", None) or f"parameters[{i}]", p) for i, p in enumerate(listed)]
-    return [Slot(name, Place(p, "data"), Place(p, "grad"), True)
-            for name, p in pairs if _looks_like_parameter(p) and differentiable(p.data)]
+    return [
+        Slot(name, Place(p, "data"), Place(p, "grad"), True)
+        for name, p in pairs
+        if _looks_like_parameter(p) and differentiable(p.data)
+    ]
 
 
 def _in_attributes(holder, prefix, seen):
@@ -166,8 +169,11 @@ def _merge_tied(slots):
     by_array = {}
     for slot in slots:
         array = slot.get()
-        key = (array.__array_interface__["data"][0], array.shape, array.strides) if hasattr(
-            array, "__array_interface__") else id(array)
+        key = (
+            (array.__array_interface__["data"][0], array.shape, array.strides)
+            if hasattr(array, "__array_interface__")
+            else id(array)
+        )
         if array.size and key in by_array:
             by_array[key].data += slot.data
             by_array[key].grads += slot.grads

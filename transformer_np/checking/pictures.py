@@ -35,8 +35,13 @@ def _maps(figure, axes, array):
     limit = max(np.abs(analytic).max(initial=0), np.abs(numeric).max(initial=0)) or 1.0
     difference = analytic - numeric
     span = np.abs(difference).max(initial=0) or 1.0
-    for axis, title, values, top in zip(axes, ("backward (analytic)", "differences (numeric)", "difference"),
-                                        (analytic, numeric, difference), (limit, limit, span), strict=True):
+    for axis, title, values, top in zip(
+        axes,
+        ("backward (analytic)", "differences (numeric)", "difference"),
+        (analytic, numeric, difference),
+        (limit, limit, span),
+        strict=True,
+    ):
         image = axis.imshow(values, cmap="RdBu_r", vmin=-top, vmax=top, aspect="auto")
         axis.set_title(title, fontsize=9)
         axis.set_xlabel("last axis")
@@ -64,7 +69,9 @@ def _taylor_slope(axis, array):
         h, remainder = np.asarray(array.taylor.steps), np.asarray(array.taylor.remainders)
         rate = array.taylor.rate
         top = max(remainder[0], 1e-300)
-        axis.loglog(h, np.maximum(remainder, 1e-300), "o-", label=f"rate {rate:.2f}" if rate is not None else "remainder")
+        axis.loglog(
+            h, np.maximum(remainder, 1e-300), "o-", label=f"rate {rate:.2f}" if rate is not None else "remainder"
+        )
         axis.loglog(h, top * (h / h[0]), ":", label="slope 1: wrong")
         axis.loglog(h, top * (h / h[0]) ** 2, "--", label="slope 2: right")
         axis.axhline(max(array.taylor.floor, 1e-300), color="0.6", linewidth=0.8, label="rounding")

@@ -12,7 +12,8 @@ import pytest
 def pytest_addoption(parser):
     """Add --gradcheck-seed."""
     parser.getgroup("gradcheck").addoption(
-        "--gradcheck-seed", default="0", metavar="N", help='seed of the gradcheck fixture, an integer or "random"')
+        "--gradcheck-seed", default="0", metavar="N", help='seed of the gradcheck fixture, an integer or "random"'
+    )
 
 
 def pytest_report_header(config):

@@ -8,8 +8,9 @@ from .walk import sublayers
 class Replay:
     """A context in which a subject's random numbers repeat; `before_forward` is to be called before each forward.
 
-    reseed: the user's own function, called as it is. on: `replay_dropout(True)` where the subject has it, else the states
-    of all random generators in the attributes of the object and its sub-layers, and NumPy's global one, are rewound.
+    reseed: the user's own function, called as it is. on: `replay_dropout(True)` where the subject has it, else the
+    states of all random generators in the attributes of the object and its sub-layers, and NumPy's global one, are
+    rewound.
     """
 
     def __init__(self, subject, on=False, reseed=None):
@@ -33,10 +34,20 @@ def _rewinder(subject):
     """Return a function that puts back the state that every random generator has now."""
     parts = subject if isinstance(subject, tuple) else (subject,)
     holders = [*parts, *(layer for part in parts for _, layer in sublayers(part))]
-    generators = {id(v): v for h in holders if hasattr(h, "__dict__") for v in vars(h).values()
-                  if isinstance(v, np.random.Generator)}
-    legacy = {id(v): v for h in holders if hasattr(h, "__dict__") for v in vars(h).values()
-              if isinstance(v, np.random.RandomState)}
+    generators = {
+        id(v): v
+        for h in holders
+        if hasattr(h, "__dict__")
+        for v in vars(h).values()
+        if isinstance(v, np.random.Generator)
+    }
+    legacy = {
+        id(v): v
+        for h in holders
+        if hasattr(h, "__dict__")
+        for v in vars(h).values()
+        if isinstance(v, np.random.RandomState)
+    }
     states = [(g.bit_generator, g.bit_generator.state) for g in generators.values()]
     old_states = [(r, r.get_state()) for r in legacy.values()]
     everywhere = np.random.get_state()  # noqa: NPY002  the strangers' layers use it

@@ -66,23 +66,38 @@ class ArrayReport:
             return out
         for entry in self.entries[:4]:
             at = f"{self.name}[{', '.join(map(str, entry.index))}]" if entry.index else self.name
-            out.append(f"           {at}: backward gives {entry.analytic:.7g}, "
-                       + (f"differences give {entry.numeric:.7g} ± {entry.bar:.1g}" if entry.verdict != "kink"
-                          else f"at a kink (differences {entry.numeric:.7g})"))
+            out.append(
+                f"           {at}: backward gives {entry.analytic:.7g}, "
+                + (
+                    f"differences give {entry.numeric:.7g} ± {entry.bar:.1g}"
+                    if entry.verdict != "kink"
+                    else f"at a kink (differences {entry.numeric:.7g})"
+                )
+            )
         if not self.entries and self.slopes and self.status == "FAIL":
             a, n, bar = self.slopes[0]
-            out.append(f"           along a random direction backward gives {a:.7g}, differences give {n:.7g} ± {bar:.1g}")
+            out.append(
+                f"           along a random direction backward gives {a:.7g}, differences give {n:.7g} ± {bar:.1g}"
+            )
         if self.n_wrong:
             size = int(np.prod(self.shape))
             out.append(f"           {self.n_wrong} of {size} entries are wrong")
         return out
 
     def to_dict(self):
-        return {"name": self.name, "kind": self.kind, "shape": list(self.shape), "status": self.status, "note": self.note,
-                "slopes": [list(s) for s in self.slopes], "entries": [e.to_dict() for e in self.entries],
-                "n_wrong": self.n_wrong, "taylor_rate": self.taylor.rate if self.taylor else None,
-                "complex_step": None if self.complex_slope is None else list(self.complex_slope),
-                "diagnoses": [d.to_dict() for d in self.diagnoses]}
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "shape": list(self.shape),
+            "status": self.status,
+            "note": self.note,
+            "slopes": [list(s) for s in self.slopes],
+            "entries": [e.to_dict() for e in self.entries],
+            "n_wrong": self.n_wrong,
+            "taylor_rate": self.taylor.rate if self.taylor else None,
+            "complex_step": None if self.complex_slope is None else list(self.complex_slope),
+            "diagnoses": [d.to_dict() for d in self.diagnoses],
+        }
 
 
 @dataclass
@@ -158,8 +173,10 @@ class Report:
             out.append("  smallest that still fails: " + ", ".join(f"{n} {tuple(s)}" for n, s in self.smallest.items()))
         if self.snippet and not self.ok:
             out += ["  to see it again:"] + ["    " + line for line in self.snippet.splitlines()]
-        out.append(f"  seed {self.seed}, {self.forwards} forwards, {self.seconds:.2f} s"
-                   + (f", {len(self.contracts)} contracts" if self.contracts else ""))
+        out.append(
+            f"  seed {self.seed}, {self.forwards} forwards, {self.seconds:.2f} s"
+            + (f", {len(self.contracts)} contracts" if self.contracts else "")
+        )
         return "\n".join(out)
 
     def _array_lines(self):
@@ -184,21 +201,36 @@ class Report:
             words.append(f"differences see relative errors above {max(seen):.0e}")
         if self.taylor is not None and self.taylor.rate is not None:
             words.append(f"Taylor rate {self.taylor.rate:.2f} (2 is right, 1 is wrong)")
-        agree = [abs(a.complex_slope[0] - a.complex_slope[1]) / max(abs(a.complex_slope[0]), 1e-300)
-                 for a in self.arrays if a.complex_slope and a.tested]
+        agree = [
+            abs(a.complex_slope[0] - a.complex_slope[1]) / max(abs(a.complex_slope[0]), 1e-300)
+            for a in self.arrays
+            if a.complex_slope and a.tested
+        ]
         if agree:
             words.append(f"complex step within {max(agree):.0e}")
         return ["  witnesses: " + "; ".join(words)] if words else []
 
     def to_dict(self):
         """Everything as plain values."""
-        return {"subject": self.subject, "status": self.status, "ok": self.ok, "message": self.message, "seed": self.seed,
-                "arrays": [a.to_dict() for a in self.arrays], "findings": [f.to_dict() for f in self.findings],
-                "contracts": list(self.contracts), "warnings": list(self.warnings), "notes": list(self.notes),
-                "taylor_rate": self.taylor.rate if self.taylor else None, "culprit": self.culprit,
-                "culprit_report": None if self.culprit_report is None else self.culprit_report.to_dict(),
-                "smallest": {n: list(s) for n, s in self.smallest.items()}, "snippet": self.snippet,
-                "forwards": self.forwards, "seconds": self.seconds}
+        return {
+            "subject": self.subject,
+            "status": self.status,
+            "ok": self.ok,
+            "message": self.message,
+            "seed": self.seed,
+            "arrays": [a.to_dict() for a in self.arrays],
+            "findings": [f.to_dict() for f in self.findings],
+            "contracts": list(self.contracts),
+            "warnings": list(self.warnings),
+            "notes": list(self.notes),
+            "taylor_rate": self.taylor.rate if self.taylor else None,
+            "culprit": self.culprit,
+            "culprit_report": None if self.culprit_report is None else self.culprit_report.to_dict(),
+            "smallest": {n: list(s) for n, s in self.smallest.items()},
+            "snippet": self.snippet,
+            "forwards": self.forwards,
+            "seconds": self.seconds,
+        }
 
     def to_json(self, indent=2):
         """The report as JSON; numbers that are no numbers become null."""
@@ -208,8 +240,10 @@ class Report:
         colour = {"PASS": "#1a7f37", "KINK": "#9a6700", "VACUOUS": "#9a6700"}.get(self.status, "#cf222e")
         head, *rest = str(self).splitlines()
         picture = self._picture_html() if self.status == "FAIL" else ""
-        return (f'<div><b style="color:{colour}">{html.escape(head)}</b>'
-                f'<pre style="margin:0.3em 0">{html.escape(chr(10).join(rest))}</pre>{picture}</div>')
+        return (
+            f'<div><b style="color:{colour}">{html.escape(head)}</b>'
+            f'<pre style="margin:0.3em 0">{html.escape(chr(10).join(rest))}</pre>{picture}</div>'
+        )
 
     def _picture_html(self):
         """The picture of the first wrong array as an inline PNG, or nothing where there is none to draw."""
@@ -221,7 +255,8 @@ class Report:
         buffer = io.BytesIO()
         figure = self.plot()
         figure.savefig(buffer, format="png", dpi=90, bbox_inches="tight")
-        return f'<img src="data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}" alt="analytic and numeric">'
+        data = base64.b64encode(buffer.getvalue()).decode()
+        return f'<img src="data:image/png;base64,{data}" alt="analytic and numeric">'
 
     def plot(self, name=None):
         """Draw one array: analytic, numeric, difference, error against h, Taylor slope. Returns a matplotlib Figure."""

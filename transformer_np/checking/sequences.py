@@ -1,7 +1,7 @@
 """Contracts of batches and sequences: rows of a batch, causality, padding. No finite differences, no step size.
 
-Each disturbs some positions of the inputs and looks which outputs move; then the same of dy and the gradients, which must
-be the mirror image: if output i does not depend on input j, then dx at j does not depend on dy at i.
+Each disturbs some positions of the inputs and looks which outputs move; then the same of dy and the gradients, which
+must be the mirror image: if output i does not depend on input j, then dx at j does not depend on dy at i.
 """
 
 import numpy as np
@@ -23,11 +23,18 @@ def rows(trial, reference, epsilon, required=False):
     keep = np.arange(1, n)
     moved = [_disturbed(x, np.s_[:1]) if i in batched and differentiable(x) else x for i, x in enumerate(trial.inputs)]
     outputs = trial.forward(moved)
-    meets = [i for i, (a, b) in enumerate(zip(outputs, reference.outputs, strict=True))
-             if not same(a[keep], b[keep], epsilon)]
+    meets = [
+        i
+        for i, (a, b) in enumerate(zip(outputs, reference.outputs, strict=True))
+        if not same(a[keep], b[keep], epsilon)
+    ]
     if meets:
         trial.backward(reference.dys)
-        return [Finding("batch rows", "a change in row 0 of the batch changes the output of other rows")] if required else []
+        return (
+            [Finding("batch rows", "a change in row 0 of the batch changes the output of other rows")]
+            if required
+            else []
+        )
     if not trial.subject.takes_upstream:
         return []
     dys = [_disturbed(dy, np.s_[:1]) for dy in reference.dys]
@@ -41,8 +48,13 @@ def rows(trial, reference, epsilon, required=False):
                 mixed.append(w.name)
     if not mixed:
         return []
-    return [Finding("batch rows", f"forward keeps the rows of the batch apart, but in backward the gradient of "
-                                  f"{', '.join(mixed)} in other rows changes with row 0 of dy")]
+    return [
+        Finding(
+            "batch rows",
+            f"forward keeps the rows of the batch apart, but in backward the gradient of "
+            f"{', '.join(mixed)} in other rows changes with row 0 of dy",
+        )
+    ]
 
 
 def causality(trial, reference, epsilon, names=None):
@@ -53,8 +65,11 @@ def causality(trial, reference, epsilon, names=None):
     """
     y = reference.outputs[0]
     length = y.shape[-2]
-    meant = [i for i, x in enumerate(trial.inputs) if _length(x) == length and x.dtype.kind != "b"
-             and (names is None or trial.names[i] in names)]
+    meant = [
+        i
+        for i, x in enumerate(trial.inputs)
+        if _length(x) == length and x.dtype.kind != "b" and (names is None or trial.names[i] in names)
+    ]
     if not meant:
         return [Finding("causality", f"no input has the output's length {length}")]
     found = []
@@ -62,17 +77,29 @@ def causality(trial, reference, epsilon, names=None):
         moved = [_later_changed(x, t) if i in meant else x for i, x in enumerate(trial.inputs)]
         after = trial.forward(moved)[0]
         if not _exactly(after[..., :t, :], y[..., :t, :]):
-            found.append(Finding("causality", f"outputs before position {t} change when the inputs from {t} on change: "
-                                              "the layer looks ahead"))
+            found.append(
+                Finding(
+                    "causality",
+                    f"outputs before position {t} change when the inputs from {t} on change: the layer looks ahead",
+                )
+            )
             break
         dy = reference.dys[0].copy()
         dy[..., t:, :] = 0
         _, gradients, _ = trial.gradients([dy, *reference.dys[1:]])
-        leaking = [w.name for w in trial.arrays if w.leaf in meant and gradients[w.name] is not None
-                   and bool((gradients[w.name][..., t:, :] != 0).any())]
+        leaking = [
+            w.name
+            for w in trial.arrays
+            if w.leaf in meant and gradients[w.name] is not None and bool((gradients[w.name][..., t:, :] != 0).any())
+        ]
         if leaking:
-            found.append(Finding("causality", f"with dy = 0 from position {t} on, the gradient of {', '.join(leaking)} "
-                                              f"there must be 0: backward looks ahead"))
+            found.append(
+                Finding(
+                    "causality",
+                    f"with dy = 0 from position {t} on, the gradient of {', '.join(leaking)} "
+                    f"there must be 0: backward looks ahead",
+                )
+            )
             break
     return found
 
@@ -98,8 +125,11 @@ def padding(trial, reference, epsilon, real):
         if aligned:
             dy[pads] = 0
     _, gradients, _ = trial.gradients(dys)
-    leaking = [w.name for w in trial.arrays if w.leaf in meant and gradients[w.name] is not None
-               and bool((gradients[w.name][pads] != 0).any())]
+    leaking = [
+        w.name
+        for w in trial.arrays
+        if w.leaf in meant and gradients[w.name] is not None and bool((gradients[w.name][pads] != 0).any())
+    ]
     if leaking:
         found.append(Finding("padding", f"the gradient of {', '.join(leaking)} at padded positions must be 0"))
     return found

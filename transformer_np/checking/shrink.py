@@ -9,9 +9,13 @@ MOST_TRIES = 40
 
 
 def reproduce(check, subject, inputs, keywords):
-    """Fill `report.smallest` and `report.snippet`. Axes that the parameters fix cannot shrink; only the inputs are cut."""
+    """Fill `report.smallest` and `report.snippet`. Only inputs are cut: axes that parameters fix cannot shrink."""
     report = check.report
-    if check.upstream is not None or check.call["reseed"] is not None or not any(a.status == "FAIL" for a in report.arrays):
+    if (
+        check.upstream is not None
+        or check.call["reseed"] is not None
+        or not any(a.status == "FAIL" for a in report.arrays)
+    ):
         report.snippet = _snippet_with_inputs(check, subject, keywords)
         return
     wanted = next(a.name for a in report.arrays if a.status == "FAIL")
@@ -36,8 +40,15 @@ def _still_fails(check, subject, inputs, keywords, candidates, wanted, seed):
 
     supply = iter(candidates)
     args, kwargs = rebuild(tuple(inputs), supply), rebuild(dict(keywords), supply)
-    inner = Check(seed=seed, dtype=check.dtype, randomize=check.randomize, contracts=False, directions=1, explain=False,
-                  only=wanted)
+    inner = Check(
+        seed=seed,
+        dtype=check.dtype,
+        randomize=check.randomize,
+        contracts=False,
+        directions=1,
+        explain=False,
+        only=wanted,
+    )
     inner.call = dict(check.call)
     report = inner.run(subject, args, kwargs)
     check.trial.forwards += report.forwards
@@ -68,19 +79,28 @@ def _shrunk(arrays, fails):
 
 
 def _fresh(arrays, rng):
-    """Draw inputs of the same shapes: normal floats, ids within the range seen; None where that would not mean the same."""
+    """Draw inputs of the same shapes: normal floats, ids in the range seen; None where that is something else."""
     drawn = []
     for a in arrays:
         if array_module(a) is not np or a.dtype.kind == "b":
             return None
-        drawn.append(rng.standard_normal(a.shape) if differentiable(a)
-                     else rng.integers(int(a.min()), int(a.max()) + 1, a.shape) if a.size else a)
+        drawn.append(
+            rng.standard_normal(a.shape)
+            if differentiable(a)
+            else rng.integers(int(a.min()), int(a.max()) + 1, a.shape)
+            if a.size
+            else a
+        )
     return drawn
 
 
 def _draws(arrays):
-    return [f"rng.standard_normal({tuple(a.shape)})" if differentiable(a)
-            else f"rng.integers({int(a.min())}, {int(a.max()) + 1}, {tuple(a.shape)})" for a in arrays]
+    return [
+        f"rng.standard_normal({tuple(a.shape)})"
+        if differentiable(a)
+        else f"rng.integers({int(a.min())}, {int(a.max()) + 1}, {tuple(a.shape)})"
+        for a in arrays
+    ]
 
 
 def _imports(subject):
@@ -94,13 +114,18 @@ def _imports(subject):
 
 
 def _keyword_text(keywords):
-    return "".join(f", {name}={value!r}" if isinstance(value, (int, float, str, bool, type(None))) else f", {name}={name}"
-                   for name, value in keywords.items())
+    return "".join(
+        f", {name}={value!r}" if isinstance(value, (int, float, str, bool, type(None))) else f", {name}={name}"
+        for name, value in keywords.items()
+    )
 
 
 def _options(check):
-    return f", seed={check.seed}" + (", replay=True" if check.call["replay"] else "") + (
-        "" if check.randomize else ", randomize=False")
+    return (
+        f", seed={check.seed}"
+        + (", replay=True" if check.call["replay"] else "")
+        + ("" if check.randomize else ", randomize=False")
+    )
 
 
 def _snippet_from_seed(check, subject, inputs, keywords, names, arrays):
@@ -111,13 +136,17 @@ def _snippet_from_seed(check, subject, inputs, keywords, names, arrays):
     plain = all(leaves((value,)) and len(leaves((value,))) == 1 for value in inputs) and not leaves(dict(keywords))
     if not plain:
         return _snippet_with_inputs(check, subject, keywords)
-    return (f"{line}\nrng = np.random.default_rng({check.seed}); inputs = [{draws}]\n"
-            f"print(tnp.gradcheck({label}, *inputs{_keyword_text(keywords)}{_options(check)}))")
+    return (
+        f"{line}\nrng = np.random.default_rng({check.seed}); inputs = [{draws}]\n"
+        f"print(tnp.gradcheck({label}, *inputs{_keyword_text(keywords)}{_options(check)}))"
+    )
 
 
 def _snippet_with_inputs(check, subject, keywords):
     line, label = _imports(subject)
     if not line.startswith("import numpy"):
         line += "; import transformer_np as tnp"
-    return (f"{line}\ninputs = ({', '.join(check.trial.names)},)  # the very arrays of this check\n"
-            f"print(tnp.gradcheck({label}, *inputs{_keyword_text(keywords)}{_options(check)}))")
+    return (
+        f"{line}\ninputs = ({', '.join(check.trial.names)},)  # the very arrays of this check\n"
+        f"print(tnp.gradcheck({label}, *inputs{_keyword_text(keywords)}{_options(check)}))"
+    )

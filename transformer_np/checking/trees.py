@@ -35,7 +35,7 @@ def rebuild(tree, arrays):
 
 
 def as_arrays(tree):
-    """Turn the float numbers of an output into arrays, so that a loss that returns a float is an output like any other."""
+    """Turn the float numbers of an output into arrays, so that a loss is an output like any other."""
     if isinstance(tree, (float, np.floating)):
         return np.asarray(tree)
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):

@@ -25,9 +25,9 @@ class Watched:
 class Trial:
     """Runs a subject on copies of the inputs and keeps the books on every array that takes part.
 
-    `arrays` are the `Watched` ones: float inputs, then parameters. `value(w)` and `place(w, array)` read and write them,
-    `forward()` gives the list of outputs, `gradients(dys)` a dictionary name -> gradient (None where there is none).
-    Use it as a context manager: on leaving, everything about the subject is put back bit for bit.
+    `arrays` are the `Watched` ones: float inputs, then parameters. `value(w)` and `place(w, array)` read and write
+    them, `forward()` gives the list of outputs, `gradients(dys)` a dictionary name -> gradient (None where there is
+    none). Use it as a context manager: on leaving, everything about the subject is put back bit for bit.
     """
 
     def __init__(self, subject, args, kwargs, *, parameters=None, dtype=CHECK_DTYPE, reseed=None):
@@ -61,8 +61,9 @@ class Trial:
     def _to_check_dtype(self):
         """Bring the parameters that can already be found to the dtype of the check."""
         slots = self.subject.parameters()
-        self.saved = [(slot, slot.get(), slot.get().copy(), [(place, place.get()) for place in slot.grads])
-                      for slot in slots]
+        self.saved = [
+            (slot, slot.get(), slot.get().copy(), [(place, place.get()) for place in slot.grads]) for slot in slots
+        ]
         others = [slot for slot in slots if slot.get().dtype != self.dtype]
         if others and callable(getattr(self.layer, "astype", None)):
             self._astyped = others[0].get().dtype
@@ -86,11 +87,16 @@ class Trial:
             if slot.name not in known:
                 self.saved.append((slot, slot.get(), slot.get().copy(), [(place, place.get()) for place in slot.grads]))
                 self._convert(slot)
-        self.arrays = [Watched(name, "input", leaf=i) for i, (name, array) in
-                       enumerate(zip(self.names, self.inputs, strict=True)) if differentiable(array)]
+        self.arrays = [
+            Watched(name, "input", leaf=i)
+            for i, (name, array) in enumerate(zip(self.names, self.inputs, strict=True))
+            if differentiable(array)
+        ]
         taken = {w.name for w in self.arrays}
-        self.arrays += [Watched(f"parameter {slot.name}" if slot.name in taken else slot.name, "parameter", slot=slot)
-                        for slot in self.slots]
+        self.arrays += [
+            Watched(f"parameter {slot.name}" if slot.name in taken else slot.name, "parameter", slot=slot)
+            for slot in self.slots
+        ]
 
     def _convert(self, slot):
         array = slot.get()
@@ -171,8 +177,8 @@ class Trial:
     def input_gradients(self, returned):
         """Match what backward returned with the float inputs; what is wrong with number or order goes to `problems`.
 
-        One gradient for each input is the contract (those of arguments left out at the end may follow). A dictionary goes
-        by names. Gradients of the float inputs alone are understood where their number is the same.
+        One gradient for each input is the contract (those of arguments left out at the end may follow). A dictionary
+        goes by names. Gradients of the float inputs alone are understood where their number is the same.
         """
         self.problems = []
         inputs = [w for w in self.arrays if w.slot is None]
@@ -181,8 +187,11 @@ class Trial:
         parts = _flat(returned)
         n, n_positional = len(self.inputs), len(leaves(tuple(self.args)))
         if len(parts) in (n, n_positional) or n < len(parts) <= len(self.subject.input_names(0, everything=True)):
-            self.problems = [("integers", name) for name, x, part in zip(self.names, self.inputs, parts, strict=False)
-                             if part is not None and not differentiable(x)]
+            self.problems = [
+                ("integers", name)
+                for name, x, part in zip(self.names, self.inputs, parts, strict=False)
+                if part is not None and not differentiable(x)
+            ]
             return {w.name: _copy(parts[w.leaf]) if w.leaf < len(parts) else None for w in inputs}
         given = [part for part in parts if part is not None]
         for wanted in (inputs, [w for w in inputs if w.leaf < n_positional]):
@@ -190,7 +199,9 @@ class Trial:
                 self.problems = [("short", "")]
                 by_name = {w.name: _copy(part) for w, part in zip(wanted, given, strict=True)}
                 return {w.name: by_name.get(w.name) for w in inputs}
-        self.problems = [("count", f"backward returned {len(parts)} gradients for {n} inputs ({', '.join(self.names)})")]
+        self.problems = [
+            ("count", f"backward returned {len(parts)} gradients for {n} inputs ({', '.join(self.names)})")
+        ]
         return {w.name: None for w in inputs}
 
     def draw_upstream(self, outputs, rng):

@@ -1,8 +1,9 @@
 """What a check cannot see: special points at which wrong and right gradients agree.
 
-At gamma = 1 nobody can tell whether backward multiplied by gamma; with an all-ones upstream gradient the true gradient of
-a softmax is zero, and so is that of a backward that returns zeros. The checker leaves such points where it may: parameters
-that are all ones or zeros are drawn afresh for the check. Where it may not, it says what was not tested.
+At gamma = 1 nobody can tell whether backward multiplied by gamma; with an all-ones upstream gradient the true
+gradient of a softmax is zero, and so is that of a backward that returns zeros. The checker leaves such points where
+it may: parameters that are all ones or zeros are drawn afresh for the check. Where it may not, it says what was not
+tested.
 """
 
 import math
@@ -43,7 +44,7 @@ def randomize(trial, rng):
 
 
 def _is_argument(trial, w):
-    """Whether an input of a function pair is in the place of a parameter: any float argument but the first, not a scalar."""
+    """Whether an input of a function pair stands for a parameter: any float argument but the first, not a scalar."""
     return trial.layer is None and w.leaf > 0 and trial.value(w).ndim > 0 and trial.subject.takes_upstream
 
 
@@ -71,7 +72,9 @@ def weaknesses(trial):
             what = "batch" if axis == 0 else f"axis {axis}"
             notes.append(f"{w.name} has a {what} of length 1: a missing sum or a factor 1/n over it cannot show")
     if square:
-        notes.append(f"square weights ({some(square)}): a transposed gradient has the same shape and shows only by its values")
+        notes.append(
+            f"square weights ({some(square)}): a transposed gradient has the same shape and shows only by its values"
+        )
     return notes
 
 
@@ -139,3 +142,53 @@ def _moves(a, b):
     xp = array_module(a)
     size = math.sqrt(float((b * b).mean())) if b.size else 0.0
     return bool((xp.abs(a - b) > ENOUGH * max(size, np.finfo(float).tiny)).any())
+
+
+def look_for_vacuity(check):
+    """Turn a pass that tested nothing into VACUOUS, and say what else was weak."""
+    report, trial = check.report, check.trial
+    reports = dict(zip([w.name for w in trial.arrays], report.arrays, strict=True))
+    passed = [
+        w
+        for w in trial.arrays
+        if reports[w.name].status == "PASS" and check.reference.gradients[w.name] is not None and trial.value(w).size
+    ]
+    untested = [w for w in passed if not reports[w.name].tested]
+    for w in untested:
+        reason = why_untested(trial, w, check.rng)
+        if reason:
+            _vacuous(reports[w.name], f"its gradient is zero here because {reason}, so nothing was tested")
+        else:
+            reports[w.name].note = "the output does not depend on it, and its gradient is zero"
+    for w in passed:
+        if w not in untested and reports[w.name].flat and check.upstream is not None:
+            _vacuous(
+                reports[w.name],
+                "this upstream gradient makes the true gradient zero: nothing was tested; "
+                "leave `upstream` out and a random one is drawn",
+            )
+    if (
+        report.arrays
+        and all(not a.tested for a in report.arrays if a.status != "FAIL")
+        and not any(a.status in ("FAIL", "SHAPE", "KINK") for a in report.arrays)
+    ):
+        for a in report.arrays:
+            _vacuous(a, a.note or "the output depends on nothing here")
+    for w, word, is_parameter in special_points(trial):
+        if is_parameter and word == "all ones" and reports[w.name].status == "PASS":
+            _vacuous(
+                reports[w.name],
+                "it is all ones, where a backward that forgets it cannot be told from a right "
+                "one: give it random values, or leave randomize=True",
+            )
+        else:
+            report.warnings.append(f"{w.name} is {word}, which hides mistakes")
+    if check.upstream is not None and all(bool((dy == dy.ravel()[:1]).all()) for dy in check.reference.dys):
+        report.warnings.append("the upstream gradient is one number everywhere, which hides mistakes: leave it out")
+    report.warnings += weaknesses(trial)
+    if check.redrawn:
+        report.notes.append(f"drawn afresh for the check, since constants hide mistakes: {some(check.redrawn)}")
+
+
+def _vacuous(array, note):
+    array.status, array.note = "VACUOUS", note

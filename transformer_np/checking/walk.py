@@ -1,8 +1,8 @@
 """Which layer of a model is wrong: each sub-layer is checked with the input and upstream gradient it really got.
 
 Sub-layers are found through the attributes of any object, lists and dictionaries included; nothing is asked of them but
-`forward` and `backward`. Parts finish their backward before the whole does, so in the order of finishing the first wrong
-layer is the culprit: everything inside it has passed.
+`forward` and `backward`. Parts finish their backward before the whole does, so in the order of finishing the first
+wrong layer is the culprit: everything inside it has passed.
 """
 
 from dataclasses import dataclass, field
@@ -50,8 +50,12 @@ def sublayers(layer):
 
 
 def _is_layer(value):
-    return (hasattr(value, "__dict__") and not isinstance(value, type)
-            and callable(getattr(value, "forward", None)) and callable(getattr(value, "backward", None)))
+    return (
+        hasattr(value, "__dict__")
+        and not isinstance(value, type)
+        and callable(getattr(value, "forward", None))
+        and callable(getattr(value, "backward", None))
+    )
 
 
 def record(layer, run):
@@ -106,7 +110,7 @@ def _finite(arrays):
 
 
 def first_nonfinite(started, finished):
-    """Name the first layer that turned finite numbers into NaN or infinity: (path, class name, "forward" or "backward")."""
+    """Name the first layer that made NaN or infinity of finite numbers: (path, class name, "forward" or "backward")."""
     done = [call for call in started if call.outputs]
     inner_first = sorted(done, key=lambda call: -call.path.count("."))
     for call in [c for c in inner_first if _finite(_arrays(c)) and not _finite(c.outputs)]:

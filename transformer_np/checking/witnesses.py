@@ -18,7 +18,7 @@ from ..backend import array_module
 from .trees import differentiable
 
 COMPLEX_STEP = 1e-30
-TAYLOR_STEPS = tuple(2e-3 / 2 ** k for k in range(5))
+TAYLOR_STEPS = tuple(2e-3 / 2**k for k in range(5))
 
 
 def complex_step(trial, dys, watched, direction):
@@ -66,8 +66,11 @@ class Taylor:
 def taylor(trial, reference, directions):
     """Return the `Taylor` expansion along directions (watched array -> direction) taken all at once."""
     base = {w: trial.value(w).copy() for w in directions}
-    size = sum(float((array_module(y).abs(y) * array_module(y).abs(dy)).sum())
-               for y, dy in zip(reference.outputs, reference.dys, strict=True) if differentiable(y))
+    size = sum(
+        float((array_module(y).abs(y) * array_module(y).abs(dy)).sum())
+        for y, dy in zip(reference.outputs, reference.dys, strict=True)
+        if differentiable(y)
+    )
     remainders = []
     try:
         for h in TAYLOR_STEPS:
@@ -75,8 +78,11 @@ def taylor(trial, reference, directions):
             for w, u in directions.items():
                 trial.place(w, base[w] + h * u)
                 predicted += float((reference.gradients[w.name] * (trial.value(w) - base[w])).sum())
-            change = sum(float(((a - b) * dy).sum()) for a, b, dy in
-                         zip(trial.forward(), reference.outputs, reference.dys, strict=True) if differentiable(b))
+            change = sum(
+                float(((a - b) * dy).sum())
+                for a, b, dy in zip(trial.forward(), reference.outputs, reference.dys, strict=True)
+                if differentiable(b)
+            )
             remainders.append(abs(change - predicted))
     finally:
         for w, x in base.items():

@@ -33,8 +33,10 @@ A file may say how by a function gradcheck_example() that returns (subject, inpu
 OWN = {
     "PatchEmbedding": ("PatchEmbedding(2, 3, 8)", "randn(2, 3, 4, 6)"),
     "CrossEntropy": ("CrossEntropy(label_smoothing=0.1, ignore_index=0)", "randn(2, 3, 11), ids(2, 3)"),
-    "Transformer": ("Transformer(11, 12, d_model=8, n_heads=2, n_encoder_layers=1, n_decoder_layers=1, d_ff=16, max_len=8)",
-                    "ids(2, 5), ids(2, 4)"),
+    "Transformer": (
+        "Transformer(11, 12, d_model=8, n_heads=2, n_encoder_layers=1, n_decoder_layers=1, d_ff=16, max_len=8)",
+        "ids(2, 5), ids(2, 4)",
+    ),
 }
 CONSTANT = ("ALiBi",)  # takes and learns no floats: there is nothing to differentiate
 POLL = 0.1  # seconds between two looks at a watched file
@@ -43,10 +45,15 @@ POLL = 0.1  # seconds between two looks at a watched file
 def add_parser(subparsers):
     """Add the command `gradcheck` to the command line."""
     parser = subparsers.add_parser(
-        "gradcheck", help="check a backward against finite differences", epilog=EXAMPLES,
+        "gradcheck",
+        help="check a backward against finite differences",
+        epilog=EXAMPLES,
         description="Check a hand-written backward against finite differences, and say what is wrong with it.",
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("target", nargs="?", metavar="TARGET", help="FILE.py:Class, FILE.py:function, FILE.py, or a layer's name")
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "target", nargs="?", metavar="TARGET", help="FILE.py:Class, FILE.py:function, FILE.py, or a layer's name"
+    )
     parser.add_argument("--all", action="store_true", help="every layer of this package")
     parser.add_argument("--init", metavar="EXPR", help='how to make it, in the words of the file: "Linear(3, 4)"')
     parser.add_argument("--inputs", metavar="EXPR", help='what forward takes: "randn(2, 3), ids(2, 5)", np is NumPy')
@@ -54,7 +61,9 @@ def add_parser(subparsers):
     parser.add_argument("--replay", action="store_true", help="freeze dropout masks and other random numbers")
     parser.add_argument("--causal", action="store_true", help="also demand that no output looks ahead")
     parser.add_argument("--no-contracts", action="store_true", help="compare numbers only")
-    parser.add_argument("--hint", type=int, metavar="N", choices=(1, 2, 3, 4), help="only the first N rungs of the hint ladder")
+    parser.add_argument(
+        "--hint", type=int, metavar="N", choices=(1, 2, 3, 4), help="only the first N rungs of the hint ladder"
+    )
     parser.add_argument("--plot", metavar="FILE.png", help="draw the first wrong gradient")
     parser.add_argument("--json", action="store_true", help="print the reports as JSON")
     parser.add_argument("--watch", action="store_true", help="check again whenever the file is saved")
@@ -76,12 +85,23 @@ def check_all(args):
     """Check every subject of the target once and print the reports; return the exit code."""
     reports = []
     for name, subject, inputs in subjects(args):
-        report = gradcheck(subject, *inputs, seed=args.seed, replay=args.replay or args.all, causal=args.causal,
-                           contracts=not args.no_contracts)
+        report = gradcheck(
+            subject,
+            *inputs,
+            seed=args.seed,
+            replay=args.replay or args.all,
+            causal=args.causal,
+            contracts=not args.no_contracts,
+        )
         report.subject = name
         reports.append(report)
         if not args.json:
-            print(report.headline() if args.all and report.ok else report.hint(args.hint) if args.hint else report, flush=True)
+            print(
+                report.headline() if args.all and report.ok else report.hint(args.hint) if args.hint else report,
+                flush=True,
+            )
+            if report.status == "NONDETERMINISTIC":
+                print("  on the command line: --replay")
     if args.json:
         print(json.dumps([json.loads(r.to_json()) for r in reports], indent=2))
     wrong = [r for r in reports if not r.ok]
@@ -120,7 +140,9 @@ def _own(name, init, inputs, seed):
     namespace = {**vars(layers), **vars(transformer_np)}
     cls = namespace.get(name)
     if not inspect.isclass(cls) or not hasattr(cls, "backward"):
-        raise ValueError(f"no layer named {name!r} here, and no FILE.py; layers: {', '.join(layers.__all__)}, {', '.join(OWN)}")
+        raise ValueError(
+            f"no layer named {name!r} here, and no FILE.py; layers: {', '.join(layers.__all__)}, {', '.join(OWN)}"
+        )
     own_init, own_inputs = OWN.get(name, (None, None))
     subject = _evaluate(init or own_init, namespace, seed) if init or own_init else construct(cls)
     return name, subject, _inputs(subject, inputs or own_inputs, namespace, seed)
@@ -131,14 +153,21 @@ def _inputs(subject, expression, namespace, seed):
         return draw_inputs(subject, seed)
     values = _evaluate(f"({expression},)", namespace, seed)
     dtype = getattr(subject, "dtype", None)
-    return [v.astype(dtype) if isinstance(v, np.ndarray) and v.dtype.kind == "f" and dtype is not None else v for v in values]
+    return [
+        v.astype(dtype) if isinstance(v, np.ndarray) and v.dtype.kind == "f" and dtype is not None else v
+        for v in values
+    ]
 
 
 def _evaluate(expression, namespace, seed):
     """Evaluate what the user wrote after --init or --inputs, with randn, ids, rng and np at hand."""
     rng = np.random.default_rng(seed)
-    names = {"np": np, "rng": rng, "randn": lambda *shape: rng.standard_normal(shape),
-             "ids": lambda *shape, size=11: rng.integers(0, size, shape)}
+    names = {
+        "np": np,
+        "rng": rng,
+        "randn": lambda *shape: rng.standard_normal(shape),
+        "ids": lambda *shape, size=11: rng.integers(0, size, shape),
+    }
     try:
         return eval(expression, {**names, **namespace})
     except Exception as error:
@@ -173,9 +202,13 @@ def _in_file(path, name, args):
         return
     found = _checkable(namespace)
     if name is not None and name not in found:
-        raise ValueError(f"{path} has nothing to check named {name!r}; it has {', '.join(found) or 'nothing with a backward'}")
+        raise ValueError(
+            f"{path} has nothing to check named {name!r}; it has {', '.join(found) or 'nothing with a backward'}"
+        )
     if not found:
-        raise ValueError(f"{path} has no class with forward and backward and no functions NAME_forward and NAME_backward")
+        raise ValueError(
+            f"{path} has no class with forward and backward and no functions NAME_forward and NAME_backward"
+        )
     for label in [name] if name is not None else found:
         subject = found[label]
         if args.init:

@@ -1,0 +1,165 @@
+"""`transformer-np gradcheck`, called as the command line calls it."""
+
+import argparse
+import json
+import os
+import threading
+import time
+
+import pytest
+
+from transformer_np.cli import gradcheck as command
+
+GOOD = """
+import numpy as np
+
+class Linear:
+    def __init__(self, n_in, n_out):
+        rng = np.random.default_rng(0)
+        self.W, self.b = rng.normal(size=(n_in, n_out)), np.zeros(n_out)
+    def forward(self, x):
+        self.x = x
+        return x @ self.W + self.b
+    def backward(self, dy):
+        x, d = self.x.reshape(-1, self.W.shape[0]), dy.reshape(-1, self.W.shape[1])
+        self.dW, self.db = x.T @ d, d.sum(0)
+        return dy @ self.W.T
+
+def square_forward(x):
+    return x * x, x
+
+def square_backward(dy, x):
+    return 2 * x * dy
+"""
+UNCLEAR = GOOD.replace("n_in", "this").replace("n_out", "that")
+BAD = GOOD.replace("d.sum(0)", "d.mean(0)")
+
+
+def call(*words):
+    parser = argparse.ArgumentParser()
+    command.add_parser(parser.add_subparsers())
+    args = parser.parse_args(["gradcheck", *map(str, words)])
+    return args.run(args)
+
+
+@pytest.fixture
+def good(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(GOOD, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def bad(tmp_path):
+    path = tmp_path / "wrong.py"
+    path.write_text(BAD, encoding="utf-8")
+    return path
+
+
+def test_a_class_in_a_file(good, bad, capsys):
+    assert call(f"{good}:Linear") == 0
+    assert "PASS  Linear" in capsys.readouterr().out
+    assert call(f"{bad}:Linear") == 1
+    assert "the gradient of b is wrong" in capsys.readouterr().out
+
+
+def test_a_whole_file(good, capsys):
+    assert call(good) == 0
+    out = capsys.readouterr().out
+    assert "PASS  Linear" in out
+    assert "PASS  square" in out
+    assert "2 of 2 pass" in out
+
+
+def test_functions_and_how_to_make_and_feed(good, capsys):
+    assert call(f"{good}:square", "--inputs", "randn(3, 2)") == 0
+    assert call(f"{good}:Linear", "--init", "Linear(3, 2)", "--inputs", "randn(4, 3)") == 0
+    assert "(4, 3)" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="NameError"):
+        call(f"{good}:Linear", "--init", "Lineer(3, 2)")
+
+
+def test_a_file_may_say_how(good, capsys):
+    good.write_text(
+        UNCLEAR + "\ndef gradcheck_example():\n    return Linear(2, 3), np.ones((4, 2)) + np.arange(8).reshape(4, 2)\n"
+    )
+    assert call(good) == 0
+    assert call(f"{good}:Linear") == 0
+    assert "(4, 2)" in capsys.readouterr().out
+
+
+def test_an_unknown_argument_is_asked_for(good):
+    good.write_text(UNCLEAR)
+    with pytest.raises(ValueError, match=r"this, that; say it with --init"):
+        call(f"{good}:Linear")
+
+
+def test_layers_of_this_package_by_name(capsys):
+    assert call("LayerNorm") == 0
+    assert "PASS  LayerNorm" in capsys.readouterr().out
+    assert call("Dropout") == 1
+    assert "--replay" in capsys.readouterr().out
+    assert call("Dropout", "--replay") == 0
+    assert call("ScaledDotProductAttention", "--inputs", "randn(2, 3, 4), randn(2, 5, 4), randn(2, 5, 4)") == 0
+    with pytest.raises(ValueError, match="no layer named 'LayerNrm'"):
+        call("LayerNrm")
+
+
+def test_json(bad, capsys):
+    assert call(f"{bad}:Linear", "--json") == 1
+    (report,) = json.loads(capsys.readouterr().out)
+    assert report["status"] == "FAIL"
+    assert report["subject"] == "Linear"
+
+
+def test_hints_and_picture(bad, tmp_path, capsys):
+    assert call(f"{bad}:Linear", "--hint", "1", "--plot", tmp_path / "b.png") == 1
+    assert "b" in capsys.readouterr().out
+    assert (tmp_path / "b.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("words", [[], ["LayerNorm", "--all"], ["LayerNorm", "--watch"], ["nothing.py"]])
+def test_bad_usage(words):
+    with pytest.raises(ValueError, match=r"give one of|--watch needs a file|no file"):
+        call(*words)
+
+
+def test_a_file_that_does_not_run(good):
+    good.write_text("def f(:\n")
+    with pytest.raises(ValueError, match=r"(?s)does not run: .*SyntaxError"):
+        call(f"{good}:Linear")
+
+
+def test_watch_checks_again_on_save(good, capsys):
+    """The file is broken while the watcher runs; also a syntax error in between does not end it."""
+
+    def edit():
+        for text in ("def f(:\n", BAD):
+            time.sleep(0.4)
+            good.write_text(text, encoding="utf-8")
+            os.utime(good)
+
+    editor = threading.Thread(target=edit)
+    args = argparse.Namespace(
+        target=f"{good}:Linear",
+        all=False,
+        init=None,
+        inputs=None,
+        seed=0,
+        replay=False,
+        causal=False,
+        no_contracts=False,
+        hint=None,
+        plot=None,
+        json=False,
+        watch=True,
+    )
+    editor.start()
+    code = command.watch(args, looks=25)
+    editor.join()
+    out, err = capsys.readouterr()
+    assert out.count("---") == 3
+    assert "PASS  Linear" in out
+    assert "FAIL  Linear" in out
+    assert "SyntaxError" in err
+    assert code == 1

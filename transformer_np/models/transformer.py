@@ -23,6 +23,7 @@ class Transformer(Module):
     tie_embeddings: False, "target" (target embedding and output share one matrix), or True (the source embedding too,
     as in section 3.4; both sides then have one vocabulary).
     final_norm: a layer norm after each stack; by default only with norm="pre".
+    position_layout, first_position: `layout` and `first` of SinusoidalPositions, for weights trained elsewhere.
     Backward: the parts' backwards in reverse order; the gradient reaches the encoder through `memory`, its output, to
     which every decoder layer adds. Returns (None, None): ids have no gradient.
     Raises ValueError or IndexError for ids, lengths, masks and options that do not fit.
@@ -51,6 +52,8 @@ class Transformer(Module):
         final_norm=None,
         bias=True,
         eps=1e-5,
+        position_layout="interleaved",
+        first_position=0,
     ):
         self.config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__(seed, dtype)
@@ -69,14 +72,15 @@ class Transformer(Module):
         self.pad_id = pad_id
         options = {"seed": self.rng, "dtype": dtype}
         stack = {"final_norm": final_norm, "eps": eps, "bias": bias, **options}
+        place = {"layout": position_layout, "first": first_position} if positions == "sinusoidal" else {}
 
         self.src_embedding = Embedding(src_vocab_size, d_model, **options)
-        self.src_positions = POSITIONS[positions](d_model, max_len, **options)
+        self.src_positions = POSITIONS[positions](d_model, max_len, **place, **options)
         self.src_dropout = Dropout(dropout, **options)
         self.encoder = Encoder(n_encoder_layers, d_model, n_heads, d_ff, dropout, norm, activation, **stack)
 
         self.tgt_embedding = Embedding(tgt_vocab_size, d_model, **options)
-        self.tgt_positions = POSITIONS[positions](d_model, max_len, **options)
+        self.tgt_positions = POSITIONS[positions](d_model, max_len, **place, **options)
         self.tgt_dropout = Dropout(dropout, **options)
         self.decoder = Decoder(n_decoder_layers, d_model, n_heads, d_ff, dropout, norm, activation, **stack)
 

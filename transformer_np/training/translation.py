@@ -9,10 +9,7 @@ from ..generation import greedy
 
 def translate(model, source_tokenizer, target_tokenizer, texts, max_len=None, device="numpy", batch_size=500):
     """Translate texts greedily; return a list of texts. Raises ValueError for an empty text."""
-    sources = [source_tokenizer.encode(text.strip()) for text in texts]
-    for text, ids in zip(texts, sources, strict=True):
-        if not ids:
-            raise ValueError(f"there is nothing to translate: a text is empty, {text!r}")
+    sources = [_ids_of(text, source_tokenizer) for text in texts]
     batches = Batches(sources, [[]] * len(sources), batch_size, shuffle=False)
     xp = module_named(device)
     translations = []
@@ -22,14 +19,22 @@ def translate(model, source_tokenizer, target_tokenizer, texts, max_len=None, de
     return translations
 
 
+def _ids_of(text, tokenizer):
+    ids = tokenizer.encode(text.strip())
+    if not ids:
+        raise ValueError(f"there is nothing to translate: the text {text!r} is empty")
+    return ids
+
+
 def attention_of(model, source_tokenizer, target_tokenizer, text, device="numpy"):
     """Translate one text, then look at it once more with the whole translation as target.
 
     Return (source tokens, target tokens, weights), with the cross-attention weights of the last decoder layer (H, T,
-    S): row t says where the model looked while it wrote token t, the end token included.
+    S): row t says where the model looked while it wrote token t, the end token included. Raises ValueError for an empty
+    text.
     """
     xp = module_named(device)
-    src = xp.asarray(np.array([source_tokenizer.encode(text.strip())]))  # (1, S)
+    src = xp.asarray(np.array([_ids_of(text, source_tokenizer)]))  # (1, S)
     out = greedy(model, src)  # (1, T)
     bos = xp.full((1, 1), target_tokenizer.vocabulary.bos, out.dtype)
     training = model.training

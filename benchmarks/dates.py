@@ -3,8 +3,8 @@
     python benchmarks/dates.py                     the thirteen locales of the README
     python benchmarks/dates.py --to ko de fr       some
 
-Each locale is a fresh process with the command's own defaults. The time is that of the whole process, from start to saved
-pictures. "dates" are unseen dates right in both formats, "texts" are single texts.
+Each locale is a fresh process with the defaults of the command. The time is that of the whole process, from start to
+saved pictures. "dates" are unseen dates right in both formats, "texts" are single texts.
 """
 
 import argparse

@@ -71,10 +71,11 @@ def run(args):
     """Train, save, test, and show what came out."""
     from ..backend import module_named
     from ..data import DateTask
-    from ..training import new_run
+    from ..training import keep_freed_memory, new_run
     from ..training.run import HISTORY, write_json
 
     start = time.perf_counter()
+    keep_freed_memory()
     module_named(args.device)  # a missing GPU should be said now, not after the data is made
     if args.d_model % args.heads:
         raise ValueError(f"--d-model {args.d_model} must be a multiple of --heads {args.heads}")

@@ -1,8 +1,20 @@
 """Training: one step of any model, the loop around it, and the folder it leaves."""
 
 from .loop import History, fit
+from .memory import keep_freed_memory
 from .run import last_run, load_run, new_run, save_run
 from .step import TrainStep
 from .translation import attention_of, translate
 
-__all__ = ["History", "TrainStep", "attention_of", "fit", "last_run", "load_run", "new_run", "save_run", "translate"]
+__all__ = [
+    "History",
+    "TrainStep",
+    "attention_of",
+    "fit",
+    "keep_freed_memory",
+    "last_run",
+    "load_run",
+    "new_run",
+    "save_run",
+    "translate",
+]

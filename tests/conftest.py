@@ -1,6 +1,7 @@
 """What all tests share: where a GPU is missing, tests marked `gpu` are skipped, and say so."""
 
 import pytest
+from threadpoolctl import threadpool_limits
 
 from transformer_np.backend import gpu_available
 
@@ -12,6 +13,13 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs CuPy and a GPU"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_blas_thread():
+    """Matrix products on one thread: the tests themselves run side by side, one process a core."""
+    with threadpool_limits(1, user_api="blas"):
+        yield
 
 
 @pytest.fixture(params=["numpy", pytest.param("cupy", marks=pytest.mark.gpu)])

@@ -4,9 +4,9 @@ import argparse
 import sys
 
 from ..version import __version__
-from . import info, train, translate
+from . import gradcheck, info, train, translate
 
-COMMANDS = (train, translate, info)
+COMMANDS = (train, translate, gradcheck, info)
 
 
 def main(arguments=None):

@@ -13,8 +13,8 @@ class Dropout(Module):
     p counts in steps of 1/65536: each entry is decided by 16 random bits, four of them to one draw of the generator.
     Scaling while training ("inverted" dropout) keeps the expected value, so that nothing needs scaling afterwards.
     Shapes: x any, y the same. Backward: dx = dy * m / (1 - p), with the very mask of the forward.
-    Each Dropout has a random stream of its own. With `replay(True)` the next mask is used again by every later
-    forward of the same shape, so the layer can be gradient-checked.
+    Each Dropout has a random stream of its own. With `replay(True)` every later forward of the same shape draws the
+    mask of the first one again, so the layer can be gradient-checked.
     Raises ValueError unless 0 <= p < 1.
     Source: section 5.4; Srivastava et al. 2014. Derivation: docs/derivations/residual.md.
     """
@@ -29,21 +29,41 @@ class Dropout(Module):
         self.rng = np.random.Generator(np.random.SFC64(self.rng.bit_generator.seed_seq.spawn(1)[0]))
         self._gpu_rng = None
         self._replaying = False
-        self._mask = None
+        self._start = None  # where the stream stood at the first forward of a replay
 
     def replay(self, on=True):
-        """Start (or end) using one mask again and again."""
-        self._replaying, self._mask = on, None
+        """Start (or end) drawing the same masks at every forward."""
+        self._replaying, self._start = on, None
+
+    def mark(self):
+        """Return where the next forward begins in the random stream: what `rewind` takes."""
+        self._gpu_rng = None  # the next mask seeds a new one, so that the mark says all about it
+        return self.rng.bit_generator.state if self._start is None else self._start
+
+    def rewind(self, mark):
+        """Go back to a mark, so that the masks drawn since are drawn again; return where the stream stood."""
+        now, self.rng.bit_generator.state, self._gpu_rng = self.rng.bit_generator.state, mark, None
+        return now
+
+    def start(self):
+        """Begin a forward of one or more masks, with `replay` on where the first forward began; return the mark."""
+        mark = self.mark()
+        if self._replaying:
+            self._start = mark
+            self.rewind(mark)
+        return mark
 
     def scaled_mask(self, like):
         """Return m / (1 - p) in the shape, dtype and library of `like`: freshly drawn, or the replayed one."""
-        if self._replaying and self._mask is not None and self._mask.shape == like.shape:
-            return self._mask.astype(like.dtype, copy=False)
+        if self._replaying:
+            self.start()
+        return self.draw_mask(like)
+
+    def draw_mask(self, like):
+        """The same, from where the stream stands."""
         n_dropped = round(self.p * 65536)  # of the 65536 values of 16 bits
         mask = (self._random_bits(like) >= n_dropped).astype(like.dtype)
         mask *= 65536 / max(65536 - n_dropped, 1)
-        if self._replaying:
-            self._mask = mask
         return mask
 
     def _random_bits(self, like):

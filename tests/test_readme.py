@@ -1,0 +1,33 @@
+"""The README: what it shows must run, and print what it says."""
+
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_python_examples_run_and_print_what_is_shown(capsys):
+    namespace = {}
+    for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
+        exec(compile(block, "README.md", "exec"), namespace)
+    printed = capsys.readouterr().out
+    shown = re.search(r"```\n(FAIL .*?)```", README, re.DOTALL).group(1)
+    for line in shown.replace("...\n", "").splitlines():
+        assert line in printed.splitlines()
+
+
+@pytest.mark.parametrize("target", re.findall(r"\]\((?!https?:)([^)#]+)\)", README))
+def test_links_lead_somewhere(target):
+    assert (ROOT / target).exists()
+
+
+def test_commands_named_exist():
+    from transformer_np.cli import COMMANDS
+
+    commands = {module.__name__.rsplit(".", 1)[1] for module in COMMANDS}
+    named = set(re.findall(r"transformer-np ([a-z]+)", README))
+    assert named
+    assert named <= commands

@@ -40,7 +40,7 @@ def test_max_len(translator):
 
 @pytest.mark.parametrize("text", ["", "  ", "\n"])
 def test_an_empty_text(translator, text):
-    with pytest.raises(ValueError, match="there is nothing to translate: the text .* is empty"):
+    with pytest.raises(ValueError, match=r"there is nothing to translate: the text .* is empty"):
         translate(*translator, ["a", text])
 
 

@@ -2,8 +2,9 @@
 
 from ..checks import check_choice, check_floats, check_mask, check_positive
 from ..module import Module
+from .attention import check_bias
 from .dropout import Dropout
-from .feed_forward import FeedForward
+from .feed_forward import FeedForward, GatedFeedForward
 from .layer_norm import LayerNorm
 from .multi_head_attention import MultiHeadAttention
 
@@ -15,7 +16,10 @@ class DecoderLayer(Module):
     ("pre"). In cross-attention the queries come from the target; keys and values are the memory, which is not normed
     here.
     Shapes: x (B, T, D), memory (B, S, D), mask broadcastable to (B, H, T, T), memory_mask to (B, H, T, S), y (B, T, D).
-    Backward returns (dx, dmemory): dmemory is the sum of the gradients of cross-attention's keys and values.
+    norm_layer, gated, attention (of both attentions) and the `bias` (B, H, T, T) that forward adds to the scores of
+    self-attention: see EncoderLayer.
+    Backward returns (dx, dmemory): dmemory is the sum of the gradients of cross-attention's keys and values; where
+    there was a bias, dbias comes third.
     Source: section 3.1 and figure 1, right. Derivation: docs/derivations/residual.md.
     """
 
@@ -28,6 +32,9 @@ class DecoderLayer(Module):
         norm="post",
         activation="relu",
         *,
+        norm_layer=LayerNorm,
+        gated=False,
+        attention=None,
         eps=1e-5,
         bias=True,
         seed=None,
@@ -37,17 +44,18 @@ class DecoderLayer(Module):
         check_choice(self, "norm", norm, ("post", "pre"))
         self.norm, self.d_model, self.n_heads = norm, d_model, n_heads
         options = {"seed": self.rng, "dtype": dtype}
-        self.self_attention = MultiHeadAttention(d_model, n_heads, dropout=dropout, bias=bias, **options)
+        with_bias = {"dropout": dropout, "bias": bias, **options}
+        self.self_attention = MultiHeadAttention(d_model, n_heads, **(attention or {}), **with_bias)
         self.dropout1 = Dropout(dropout, **options)
-        self.norm1 = LayerNorm(d_model, eps, **options)
-        self.cross_attention = MultiHeadAttention(d_model, n_heads, dropout=dropout, bias=bias, **options)
+        self.norm1 = norm_layer(d_model, eps, **options)
+        self.cross_attention = MultiHeadAttention(d_model, n_heads, **(attention or {}), **with_bias)
         self.dropout2 = Dropout(dropout, **options)
-        self.norm2 = LayerNorm(d_model, eps, **options)
-        self.feed_forward = FeedForward(d_model, d_ff, activation, dropout=dropout, bias=bias, **options)
+        self.norm2 = norm_layer(d_model, eps, **options)
+        self.feed_forward = (GatedFeedForward if gated else FeedForward)(d_model, d_ff, activation, **with_bias)
         self.dropout3 = Dropout(dropout, **options)
-        self.norm3 = LayerNorm(d_model, eps, **options)
+        self.norm3 = norm_layer(d_model, eps, **options)
 
-    def forward(self, x, memory, mask=None, memory_mask=None):
+    def forward(self, x, memory, mask=None, memory_mask=None, bias=None):
         """x (B, T, D), memory (B, S, D) -> y (B, T, D)."""
         # All is checked before any part runs: a part that has run keeps new activations, and others still old ones.
         check_floats(self, "x", x, shape=(None, None, self.d_model), dtype=self.dtype)
@@ -57,17 +65,19 @@ class DecoderLayer(Module):
             check_mask(self, mask, (*shape, x.shape[1]))
         if memory_mask is not None:
             check_mask(self, memory_mask, (*shape, memory.shape[1]), "memory_mask")
+        if bias is not None:
+            check_bias(self, bias, (*shape, x.shape[1]), self.dtype)
         if self.norm == "post":
-            x = self.norm1(x + self.dropout1(self.self_attention(x, x, x, mask)))
+            x = self.norm1(x + self.dropout1(self.self_attention(x, x, x, mask, bias)))
             x = self.norm2(x + self.dropout2(self.cross_attention(x, memory, memory, memory_mask)))
             return self.norm3(x + self.dropout3(self.feed_forward(x)))
         n = self.norm1(x)
-        x = x + self.dropout1(self.self_attention(n, n, n, mask))
+        x = x + self.dropout1(self.self_attention(n, n, n, mask, bias))
         x = x + self.dropout2(self.cross_attention(self.norm2(x), memory, memory, memory_mask))
         return x + self.dropout3(self.feed_forward(self.norm3(x)))
 
     def backward(self, dy):
-        """dy (B, T, D) -> dx (B, T, D), dmemory (B, S, D)."""
+        """dy (B, T, D) -> dx (B, T, D), dmemory (B, S, D); with a bias, dbias too."""
         if self.norm == "post":
             dy = self.norm3.backward(dy)
             dx = dy + self.feed_forward.backward(self.dropout3.backward(dy))
@@ -75,19 +85,20 @@ class DecoderLayer(Module):
             dq, dk, dv = self.cross_attention.backward(self.dropout2.backward(dx))
             dx, dmemory = dx + dq, dk + dv
             dx = self.norm1.backward(dx)
-            dq, dk, dv = self.self_attention.backward(self.dropout1.backward(dx))
-            return dx + dq + dk + dv, dmemory
+            dq, dk, dv, *dbias = self.self_attention.backward(self.dropout1.backward(dx))
+            return dx + dq + dk + dv, dmemory, *dbias
         dx = dy + self.norm3.backward(self.feed_forward.backward(self.dropout3.backward(dy)))
         dq, dk, dv = self.cross_attention.backward(self.dropout2.backward(dx))
         dx, dmemory = dx + self.norm2.backward(dq), dk + dv
-        dq, dk, dv = self.self_attention.backward(self.dropout1.backward(dx))
-        return dx + self.norm1.backward(dq + dk + dv), dmemory
+        dq, dk, dv, *dbias = self.self_attention.backward(self.dropout1.backward(dx))
+        return dx + self.norm1.backward(dq + dk + dv), dmemory, *dbias
 
 
 class Decoder(Module):
     """N decoder layers one after another; with norm="pre" a final layer norm.
 
     Shapes: x (B, T, D), memory (B, S, D), mask broadcastable to (B, H, T, T), memory_mask to (B, H, T, S), y (B, T, D).
+    norm_layer, gated, attention and position_bias: see Encoder; the position bias is that of self-attention.
     Backward returns (dx, dmemory); every layer looks at the memory, so their gradients add up.
     Source: section 3.1 and figure 1, right.
     """
@@ -103,6 +114,10 @@ class Decoder(Module):
         activation="relu",
         *,
         final_norm=None,
+        position_bias=None,
+        norm_layer=LayerNorm,
+        gated=False,
+        attention=None,
         eps=1e-5,
         bias=True,
         seed=None,
@@ -110,25 +125,34 @@ class Decoder(Module):
     ):
         super().__init__(seed, dtype)
         check_positive(self, n_layers=n_layers)
-        options = {"eps": eps, "bias": bias, "seed": self.rng, "dtype": dtype}
+        self.position_bias = position_bias
+        options = {"norm_layer": norm_layer, "gated": gated, "attention": attention}
+        options |= {"eps": eps, "bias": bias, "seed": self.rng, "dtype": dtype}
         self.layers = [
             DecoderLayer(d_model, n_heads, d_ff, dropout, norm, activation, **options) for _ in range(n_layers)
         ]
         has_final_norm = norm == "pre" if final_norm is None else final_norm
-        self.final_norm = LayerNorm(d_model, eps, dtype=dtype) if has_final_norm else None
+        self.final_norm = norm_layer(d_model, eps, dtype=dtype) if has_final_norm else None
 
     def forward(self, x, memory, mask=None, memory_mask=None):
         """x (B, T, D), memory (B, S, D) -> y (B, T, D)."""
+        bias = None
+        if self.position_bias is not None:
+            check_floats(self, "x", x, min_ndim=3)
+            bias = self.position_bias(x.shape[1], x.shape[1])  # (1, H, T, T)
         for layer in self.layers:
-            x = layer(x, memory, mask, memory_mask)
+            x = layer(x, memory, mask, memory_mask, bias)
         return x if self.final_norm is None else self.final_norm(x)
 
     def backward(self, dy):
         """dy (B, T, D) -> dx (B, T, D), dmemory (B, S, D)."""
         if self.final_norm is not None:
             dy = self.final_norm.backward(dy)
-        dmemory = 0
+        dmemory = dbias = 0
         for layer in reversed(self.layers):
-            dy, dlayer_memory = layer.backward(dy)
+            dy, dlayer_memory, *dlayer_bias = layer.backward(dy)
             dmemory = dlayer_memory + dmemory
+            dbias = sum(dlayer_bias, dbias)
+        if self.position_bias is not None:
+            self.position_bias.backward(dbias)
         return dy, dmemory

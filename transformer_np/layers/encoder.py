@@ -2,8 +2,9 @@
 
 from ..checks import check_choice, check_floats, check_mask, check_positive
 from ..module import Module
+from .attention import check_bias
 from .dropout import Dropout
-from .feed_forward import FeedForward
+from .feed_forward import FeedForward, GatedFeedForward
 from .layer_norm import LayerNorm
 from .multi_head_attention import MultiHeadAttention
 
@@ -14,8 +15,12 @@ class EncoderLayer(Module):
     norm="post" (the paper):  x = norm1(x + attention(x));  y = norm2(x + feed_forward(x))
     norm="pre":               x = x + attention(norm1(x));  y = x + feed_forward(norm2(x))
     Shapes: x (B, S, D), mask boolean and broadcastable to (B, H, S, S), y (B, S, D).
+    Beyond the paper: norm_layer=RMSNorm, gated=True for a GatedFeedForward, attention={...} with further arguments of
+    MultiHeadAttention, such as {"d_head": 64}, and a `bias` (B, H, S, S), each axis of full size or 1, that forward
+    adds to the scores.
     Backward: a sum passes its gradient to both terms, so the gradient of each residual path is added to the
-    sub-layer's; and self-attention uses its input as query, key and value, so the three gradients add up.
+    sub-layer's; and self-attention uses its input as query, key and value, so the three gradients add up. Where there
+    was a bias, backward returns (dx, dbias).
     Source: section 3.1; pre-norm: Xiong et al. 2020. Derivation: docs/derivations/residual.md.
     """
 
@@ -28,6 +33,9 @@ class EncoderLayer(Module):
         norm="post",
         activation="relu",
         *,
+        norm_layer=LayerNorm,
+        gated=False,
+        attention=None,
         eps=1e-5,
         bias=True,
         seed=None,
@@ -37,44 +45,51 @@ class EncoderLayer(Module):
         check_choice(self, "norm", norm, ("post", "pre"))
         self.norm, self.d_model, self.n_heads = norm, d_model, n_heads
         options = {"seed": self.rng, "dtype": dtype}
-        self.self_attention = MultiHeadAttention(d_model, n_heads, dropout=dropout, bias=bias, **options)
+        with_bias = {"dropout": dropout, "bias": bias, **options}
+        self.self_attention = MultiHeadAttention(d_model, n_heads, **(attention or {}), **with_bias)
         self.dropout1 = Dropout(dropout, **options)
-        self.norm1 = LayerNorm(d_model, eps, **options)
-        self.feed_forward = FeedForward(d_model, d_ff, activation, dropout=dropout, bias=bias, **options)
+        self.norm1 = norm_layer(d_model, eps, **options)
+        self.feed_forward = (GatedFeedForward if gated else FeedForward)(d_model, d_ff, activation, **with_bias)
         self.dropout2 = Dropout(dropout, **options)
-        self.norm2 = LayerNorm(d_model, eps, **options)
+        self.norm2 = norm_layer(d_model, eps, **options)
 
-    def forward(self, x, mask=None):
+    def forward(self, x, mask=None, bias=None):
         """x (B, S, D) -> y (B, S, D)."""
         # All is checked before any part runs: a part that has run keeps new activations, and others still old ones.
         check_floats(self, "x", x, shape=(None, None, self.d_model), dtype=self.dtype)
         if mask is not None:
             check_mask(self, mask, (len(x), self.n_heads, x.shape[1], x.shape[1]))
+        if bias is not None:
+            check_bias(self, bias, (len(x), self.n_heads, x.shape[1], x.shape[1]), self.dtype)
         if self.norm == "post":
-            x = self.norm1(x + self.dropout1(self.self_attention(x, x, x, mask)))
+            x = self.norm1(x + self.dropout1(self.self_attention(x, x, x, mask, bias)))
             return self.norm2(x + self.dropout2(self.feed_forward(x)))
         n = self.norm1(x)
-        x = x + self.dropout1(self.self_attention(n, n, n, mask))
+        x = x + self.dropout1(self.self_attention(n, n, n, mask, bias))
         return x + self.dropout2(self.feed_forward(self.norm2(x)))
 
     def backward(self, dy):
-        """dy (B, S, D) -> dx (B, S, D)."""
+        """dy (B, S, D) -> dx (B, S, D); with a bias, dbias too."""
         if self.norm == "post":
             dy = self.norm2.backward(dy)
             dx = dy + self.feed_forward.backward(self.dropout2.backward(dy))
             dx = self.norm1.backward(dx)
-            dq, dk, dv = self.self_attention.backward(self.dropout1.backward(dx))
-            return dx + dq + dk + dv
-        dx = dy + self.norm2.backward(self.feed_forward.backward(self.dropout2.backward(dy)))
-        dq, dk, dv = self.self_attention.backward(self.dropout1.backward(dx))
-        return dx + self.norm1.backward(dq + dk + dv)
+            dq, dk, dv, *dbias = self.self_attention.backward(self.dropout1.backward(dx))
+            dx = dx + dq + dk + dv
+        else:
+            dx = dy + self.norm2.backward(self.feed_forward.backward(self.dropout2.backward(dy)))
+            dq, dk, dv, *dbias = self.self_attention.backward(self.dropout1.backward(dx))
+            dx = dx + self.norm1.backward(dq + dk + dv)
+        return (dx, *dbias) if dbias else dx
 
 
 class Encoder(Module):
     """N encoder layers one after another; with norm="pre" a final layer norm, since nothing else bounds the sum.
 
     Shapes: x (B, S, D), mask boolean and broadcastable to (B, H, S, S), y (B, S, D). `final_norm` overrides the default
-    (True for "pre", False for "post"). Source: section 3.1 and figure 1, left.
+    (True for "pre", False for "post"). norm_layer, gated and attention: see EncoderLayer.
+    position_bias: a RelativePositionBias whose bias every layer adds to its scores; it gets the sum of their gradients.
+    Source: section 3.1 and figure 1, left.
     """
 
     def __init__(
@@ -88,6 +103,10 @@ class Encoder(Module):
         activation="relu",
         *,
         final_norm=None,
+        position_bias=None,
+        norm_layer=LayerNorm,
+        gated=False,
+        attention=None,
         eps=1e-5,
         bias=True,
         seed=None,
@@ -95,23 +114,35 @@ class Encoder(Module):
     ):
         super().__init__(seed, dtype)
         check_positive(self, n_layers=n_layers)
-        options = {"eps": eps, "bias": bias, "seed": self.rng, "dtype": dtype}
+        self.position_bias = position_bias
+        options = {"norm_layer": norm_layer, "gated": gated, "attention": attention}
+        options |= {"eps": eps, "bias": bias, "seed": self.rng, "dtype": dtype}
         self.layers = [
             EncoderLayer(d_model, n_heads, d_ff, dropout, norm, activation, **options) for _ in range(n_layers)
         ]
         has_final_norm = norm == "pre" if final_norm is None else final_norm
-        self.final_norm = LayerNorm(d_model, eps, dtype=dtype) if has_final_norm else None
+        self.final_norm = norm_layer(d_model, eps, dtype=dtype) if has_final_norm else None
 
     def forward(self, x, mask=None):
         """x (B, S, D) -> y (B, S, D)."""
+        bias = None
+        if self.position_bias is not None:
+            check_floats(self, "x", x, min_ndim=3)
+            bias = self.position_bias(x.shape[1], x.shape[1])  # (1, H, S, S)
         for layer in self.layers:
-            x = layer(x, mask)
+            x = layer(x, mask, bias)
         return x if self.final_norm is None else self.final_norm(x)
 
     def backward(self, dy):
         """dy (B, S, D) -> dx (B, S, D)."""
         if self.final_norm is not None:
             dy = self.final_norm.backward(dy)
+        dbias = 0
         for layer in reversed(self.layers):
             dy = layer.backward(dy)
+            if self.position_bias is not None:
+                dy, dlayer_bias = dy
+                dbias = dlayer_bias + dbias
+        if self.position_bias is not None:
+            self.position_bias.backward(dbias)
         return dy

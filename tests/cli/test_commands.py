@@ -413,8 +413,14 @@ def test_help_has_an_example_and_fits_a_terminal(command, monkeypatch, name):
     assert name in command("--help").out
 
 
+def test_no_command_shows_the_help(command):
+    result = command()
+    assert result.code == 2
+    assert result.err == command("--help").out
+
+
 def test_bad_usage(command):
-    for arguments in ([], ["trian"], ["translate"]):
+    for arguments in (["trian"], ["translate"]):
         result = command(*arguments)
         assert result.code == 2
         assert result.out == ""

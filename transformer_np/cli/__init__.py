@@ -15,13 +15,18 @@ def main(arguments=None):
         if hasattr(stream, "reconfigure"):  # a console that lacks a letter shows "?" instead of failing
             stream.reconfigure(errors="replace")
     parser = argparse.ArgumentParser(
-        prog="transformer-np", description="The Transformer by hand in NumPy: train it, use it, check its gradients."
+        prog="transformer-np",
+        description="The Transformer by hand in NumPy: train it, use it, check its gradients.",
+        epilog="transformer-np COMMAND --help explains each command, with an example.",
     )
     parser.add_argument("--version", action="version", version=f"transformer_np {__version__}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
     for command in COMMANDS:
         command.add_parser(subparsers)
     args = parser.parse_args(arguments)
+    if args.command is None:
+        parser.print_help(sys.stderr)
+        return 2
     try:
         return args.run(args)
     except KeyboardInterrupt:

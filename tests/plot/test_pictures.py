@@ -134,7 +134,7 @@ def test_the_loss_curve():
     np.testing.assert_array_equal(right.get_lines()[0].get_xydata(), [[1, 0.1], [2, 0.2], [3, 0.1]])
     assert right.get_ylabel() == "learning rate"
     assert right.get_ylim()[0] == 0
-    names = [text.get_text() for text in left.get_legend().get_texts()]
+    names = [text.get_text() for text in right.get_legend().get_texts()]
     assert names == ["loss of a step", "running mean", "learning rate"]
 
 

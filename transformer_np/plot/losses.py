@@ -20,13 +20,13 @@ def losses(values, learning_rates=None, ax=None):
     ax.set_yscale("log")
     ax.set_xlabel("step")
     ax.set_ylabel("loss (nats a token)")
-    lines = list(ax.get_lines())
+    lines, top = list(ax.get_lines()), ax
     if learning_rates is not None:
-        right = ax.twinx()
+        right = top = ax.twinx()
         lines += right.plot(steps, learning_rates, color="tab:orange", linewidth=1, label="learning rate")
         right.set_ylabel("learning rate")
         right.set_ylim(bottom=0)
-    ax.legend(lines, [line.get_label() for line in lines], fontsize=8)
+    top.legend(lines, [line.get_label() for line in lines], fontsize=8)  # on the axes drawn last, so over all lines
     return ax.figure
 
 

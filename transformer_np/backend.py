@@ -39,7 +39,7 @@ def module_named(name):
         if not gpu_available():
             raise RuntimeError(
                 f'"{name}" asked for, but there is no usable GPU here: install the extra cuda12 or cuda13 on a machine '
-                'with an NVIDIA GPU, or stay on "numpy"'
+                'with an NVIDIA GPU, or stay on the CPU'
             )
         import cupy
 
@@ -55,3 +55,11 @@ def to_numpy(array):
 def is_float(array):
     """Say whether the array holds real floating-point numbers (bfloat16 included)."""
     return array.dtype.kind == "f" or array.dtype.name == "bfloat16"
+
+
+def row_dots(a, b):
+    """Return the sum of a * b over the last axis, keeping that axis with size 1."""
+    xp = array_module(a)
+    if xp is np:
+        return xp.einsum("...i,...i->...", a, b)[..., None]  # without the temporary a * b
+    return (a * b).sum(-1, keepdims=True)  # cupy.einsum is several times slower than this

@@ -39,7 +39,7 @@ def module_named(name):
         if not gpu_available():
             raise RuntimeError(
                 f'"{name}" asked for, but there is no usable GPU here: install the extra cuda12 or cuda13 on a machine '
-                'with an NVIDIA GPU, or stay on the CPU'
+                "with an NVIDIA GPU, or stay on the CPU"
             )
         import cupy
 

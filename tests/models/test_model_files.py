@@ -77,9 +77,15 @@ def test_files_of_others_and_missing_ones_are_refused(tmp_path):
     save_file({"weight": np.ones(3)}, tmp_path / "other")
     with pytest.raises(ValueError, match="was not written by transformer_np"):
         tnp.load(tmp_path / "other")
-    save_file({"weight": np.ones(3)}, tmp_path / "unknown", {"model": "Perceptron", "config": "{}"})
+    save_file({"weight": np.ones(3)}, tmp_path / "unknown", {"transformer_np": '{"model": "Perceptron", "config": {}}'})
     with pytest.raises(ValueError, match="'Perceptron'"):
         tnp.load(tmp_path / "unknown")
+
+
+def test_equal_models_give_equal_files(tmp_path):
+    for name in ("one", "two"):
+        transformer(seed=4).save(tmp_path / name)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
 def test_a_disk_that_fills_up_leaves_the_old_file(tmp_path):

@@ -16,8 +16,9 @@ def save(model, path):
     from safetensors.numpy import save as to_bytes
 
     config = {**model.config, "dtype": model.dtype.name}  # astype may have changed it since
-    header = {"format": "transformer_np", "model": type(model).__name__, "config": json.dumps(config, default=_plain)}
-    write_atomically(path, to_bytes(model.state_dict(), metadata=header))
+    about = json.dumps({"model": type(model).__name__, "config": config}, default=_plain, sort_keys=True)
+    # One entry only: the library writes several in random order, and equal models should give equal files.
+    write_atomically(path, to_bytes(model.state_dict(), metadata={"transformer_np": about}))
 
 
 def _plain(value):
@@ -51,10 +52,10 @@ def load(path, **changes):
         raise FileNotFoundError(f"no model file at {path}")
     try:
         with safe_open(path, framework="numpy") as file:
-            header = file.metadata() or {}
+            about = json.loads((file.metadata() or {})["transformer_np"])
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        name, config = header["model"], json.loads(header["config"])
-    except (SafetensorError, KeyError, json.JSONDecodeError) as error:
+        name, config = about["model"], dict(about["config"])
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:  # JSONDecodeError is a ValueError
         raise ValueError(f"{path} is damaged or was not written by transformer_np: {error!r}") from error
     if name not in MODELS:
         raise ValueError(f"{path} holds a {name!r}; this version knows {', '.join(MODELS)}")

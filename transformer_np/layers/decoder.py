@@ -18,6 +18,8 @@ class DecoderLayer(Module):
     Shapes: x (B, T, D), memory (B, S, D), mask broadcastable to (B, H, T, T), memory_mask to (B, H, T, S), y (B, T, D).
     norm_layer, gated, attention (of both attentions) and the `bias` (B, H, T, T) that forward adds to the scores of
     self-attention: see EncoderLayer.
+    cache: keys and values of earlier tokens (see MultiHeadAttention); those of the memory are in `cache.memory`, from
+    where memory=None takes them.
     Backward returns (dx, dmemory): dmemory is the sum of the gradients of cross-attention's keys and values; where
     there was a bias, dbias comes third.
     Source: section 3.1 and figure 1, right. Derivation: docs/derivations/residual.md.
@@ -55,25 +57,29 @@ class DecoderLayer(Module):
         self.dropout3 = Dropout(dropout, **options)
         self.norm3 = norm_layer(d_model, eps, **options)
 
-    def forward(self, x, memory, mask=None, memory_mask=None, bias=None):
+    def forward(self, x, memory, mask=None, memory_mask=None, bias=None, cache=None):
         """x (B, T, D), memory (B, S, D) -> y (B, T, D)."""
         # All is checked before any part runs: a part that has run keeps new activations, and others still old ones.
         check_floats(self, "x", x, shape=(None, None, self.d_model), dtype=self.dtype)
-        check_floats(self, "memory", memory, shape=(len(x), None, self.d_model), dtype=self.dtype)
+        memory_cache = None if cache is None else cache.memory
         shape = (len(x), self.n_heads, x.shape[1])
+        n_keys = x.shape[1] if cache is None else cache.n_keys(x.shape[1])
         if mask is not None:
-            check_mask(self, mask, (*shape, x.shape[1]))
-        if memory_mask is not None:
-            check_mask(self, memory_mask, (*shape, memory.shape[1]), "memory_mask")
+            check_mask(self, mask, (*shape, n_keys))
+        if memory is not None or cache is None:
+            check_floats(self, "memory", memory, shape=(len(x), None, self.d_model), dtype=self.dtype)
+            if memory_mask is not None:
+                check_mask(self, memory_mask, (*shape, memory.shape[1]), "memory_mask")
         if bias is not None:
-            check_bias(self, bias, (*shape, x.shape[1]), self.dtype)
+            check_bias(self, bias, (*shape, n_keys), self.dtype)
         if self.norm == "post":
-            x = self.norm1(x + self.dropout1(self.self_attention(x, x, x, mask, bias)))
-            x = self.norm2(x + self.dropout2(self.cross_attention(x, memory, memory, memory_mask)))
+            x = self.norm1(x + self.dropout1(self.self_attention(x, x, x, mask, bias, cache=cache)))
+            x = self.norm2(x + self.dropout2(self.cross_attention(x, memory, memory, memory_mask, cache=memory_cache)))
             return self.norm3(x + self.dropout3(self.feed_forward(x)))
         n = self.norm1(x)
-        x = x + self.dropout1(self.self_attention(n, n, n, mask, bias))
-        x = x + self.dropout2(self.cross_attention(self.norm2(x), memory, memory, memory_mask))
+        x = x + self.dropout1(self.self_attention(n, n, n, mask, bias, cache=cache))
+        n = self.norm2(x)
+        x = x + self.dropout2(self.cross_attention(n, memory, memory, memory_mask, cache=memory_cache))
         return x + self.dropout3(self.feed_forward(self.norm3(x)))
 
     def backward(self, dy):
@@ -134,14 +140,15 @@ class Decoder(Module):
         has_final_norm = norm == "pre" if final_norm is None else final_norm
         self.final_norm = norm_layer(d_model, eps, dtype=dtype) if has_final_norm else None
 
-    def forward(self, x, memory, mask=None, memory_mask=None):
+    def forward(self, x, memory, mask=None, memory_mask=None, cache=None):
         """x (B, T, D), memory (B, S, D) -> y (B, T, D)."""
         bias = None
         if self.position_bias is not None:
             check_floats(self, "x", x, min_ndim=3)
-            bias = self.position_bias(x.shape[1], x.shape[1])  # (1, H, T, T)
+            n_before = 0 if cache is None else cache.length
+            bias = self.position_bias(x.shape[1], n_before + x.shape[1], n_before)  # (1, H, T, n_before + T)
         for layer in self.layers:
-            x = layer(x, memory, mask, memory_mask, bias)
+            x = layer(x, memory, mask, memory_mask, bias, cache)
         return x if self.final_norm is None else self.final_norm(x)
 
     def backward(self, dy):

@@ -17,7 +17,8 @@ class EncoderLayer(Module):
     Shapes: x (B, S, D), mask boolean and broadcastable to (B, H, S, S), y (B, S, D).
     Beyond the paper: norm_layer=RMSNorm, gated=True for a GatedFeedForward, attention={...} with further arguments of
     MultiHeadAttention, such as {"d_head": 64}, and a `bias` (B, H, S, S), each axis of full size or 1, that forward
-    adds to the scores.
+    adds to the scores. `positions` and `cache` are MultiHeadAttention's too; with a causal mask this is the layer of a
+    decoder-only model.
     Backward: a sum passes its gradient to both terms, so the gradient of each residual path is added to the
     sub-layer's; and self-attention uses its input as query, key and value, so the three gradients add up. Where there
     was a bias, backward returns (dx, dbias).
@@ -53,19 +54,20 @@ class EncoderLayer(Module):
         self.dropout2 = Dropout(dropout, **options)
         self.norm2 = norm_layer(d_model, eps, **options)
 
-    def forward(self, x, mask=None, bias=None):
+    def forward(self, x, mask=None, bias=None, positions=None, cache=None):
         """x (B, S, D) -> y (B, S, D)."""
         # All is checked before any part runs: a part that has run keeps new activations, and others still old ones.
         check_floats(self, "x", x, shape=(None, None, self.d_model), dtype=self.dtype)
+        n_keys = x.shape[1] if cache is None else cache.n_keys(x.shape[1])
         if mask is not None:
-            check_mask(self, mask, (len(x), self.n_heads, x.shape[1], x.shape[1]))
+            check_mask(self, mask, (len(x), self.n_heads, x.shape[1], n_keys))
         if bias is not None:
-            check_bias(self, bias, (len(x), self.n_heads, x.shape[1], x.shape[1]), self.dtype)
+            check_bias(self, bias, (len(x), self.n_heads, x.shape[1], n_keys), self.dtype)
         if self.norm == "post":
-            x = self.norm1(x + self.dropout1(self.self_attention(x, x, x, mask, bias)))
+            x = self.norm1(x + self.dropout1(self.self_attention(x, x, x, mask, bias, positions, cache)))
             return self.norm2(x + self.dropout2(self.feed_forward(x)))
         n = self.norm1(x)
-        x = x + self.dropout1(self.self_attention(n, n, n, mask, bias))
+        x = x + self.dropout1(self.self_attention(n, n, n, mask, bias, positions, cache))
         return x + self.dropout2(self.feed_forward(self.norm2(x)))
 
     def backward(self, dy):

@@ -1,7 +1,7 @@
 """Multi-head attention: several attentions side by side, each in a projection of its own."""
 
 from ..checks import check_floats, check_mask, check_positive
-from ..module import Module
+from ..module import Module, is_inference
 from .attention import ScaledDotProductAttention, check_bias
 from .linear import Linear
 from .rotary import RotaryPositions
@@ -44,6 +44,9 @@ class MultiHeadAttention(Module):
     rotary="interleaved" or "halves": queries and keys turn by their positions (see RotaryPositions): 0, 1, 2 .., or the
     integers `positions` (T,) or (B, T) given to forward.
     scale and the `bias` given to forward: see ScaledDotProductAttention.
+    cache: while a text is generated, keys and values of earlier tokens need not be computed again. Forward hands the
+    new ones to `cache.extend(self, k, v)`, which returns all of them, (B, G, S, K); with key=None it takes those that
+    `cache[self]` holds, as cross-attention does after the first token. For use within `inference()`.
     Backward: the parts' backwards in reverse order; returns (dquery, dkey, dvalue), and dbias if there was a bias. A
     head of keys and values that served several heads of queries gets the sum of their gradients.
     Raises ValueError for shapes, dtypes and masks that do not fit, and where n_heads does not divide D.
@@ -97,15 +100,22 @@ class MultiHeadAttention(Module):
         """The attention weights P (B, H, T, S) of the last forward, before dropout; None if there was none."""
         return self.attention.weights
 
-    def forward(self, query, key, value, mask=None, bias=None, positions=None):
+    def forward(self, query, key, value, mask=None, bias=None, positions=None, cache=None):
         """query (B, T, D), key (B, S, d_key), value (B, S, d_value) -> y (B, T, D)."""
-        positions = self._check_inputs(query, key, value, mask, bias, positions)
+        positions = self._check_inputs(query, key, value, mask, bias, positions, cache)
         repeats = self.n_heads // self.n_kv_heads
         q = split_heads(self.w_q(query), self.n_heads)  # (B, H, T, K)
-        k = split_heads(self.w_k(key), self.n_kv_heads)  # (B, G, S, K)
-        v = split_heads(self.w_v(value), self.n_kv_heads)  # (B, G, S, K)
         if self.rotary_q is not None:
-            q, k = self.rotary_q(q, positions=positions), self.rotary_k(k, positions=positions)
+            q = self.rotary_q(q, positions=positions)
+        if key is None:
+            k, v = cache[self]
+        else:
+            k = split_heads(self.w_k(key), self.n_kv_heads)  # (B, G, S, K)
+            v = split_heads(self.w_v(value), self.n_kv_heads)  # (B, G, S, K)
+            if self.rotary_k is not None:
+                k = self.rotary_k(k, positions=positions)
+            if cache is not None:
+                k, v = cache.extend(self, k, v)
         heads = self.attention(q, repeat_heads(k, repeats), repeat_heads(v, repeats), mask, bias)  # (B, H, T, K)
         return self.w_o(merge_heads(heads))  # (B, T, D)
 
@@ -122,12 +132,18 @@ class MultiHeadAttention(Module):
         dvalue = self.w_v.backward(merge_heads(dv))
         return dquery, dkey, dvalue, *dbias
 
-    def _check_inputs(self, query, key, value, mask, bias, positions):
+    def _check_inputs(self, query, key, value, mask, bias, positions, cache):
         """Check everything before any part runs; return the positions with an axis for the heads."""
         check_floats(self, "query", query, shape=(None, None, self.d_model), dtype=self.dtype)
-        check_floats(self, "key", key, shape=(len(query), None, self.d_key), dtype=self.dtype)
-        check_floats(self, "value", value, shape=(*key.shape[:2], self.d_value), dtype=self.dtype)
-        shape = (len(query), self.n_heads, query.shape[1], key.shape[1])  # (B, H, T, S)
+        if cache is not None and not is_inference():
+            raise RuntimeError("MultiHeadAttention: a cache has no backward, so use it within tnp.inference()")
+        if key is None and cache is not None:
+            n_keys = cache[self][0].shape[2]
+        else:
+            check_floats(self, "key", key, shape=(len(query), None, self.d_key), dtype=self.dtype)
+            check_floats(self, "value", value, shape=(*key.shape[:2], self.d_value), dtype=self.dtype)
+            n_keys = key.shape[1] if cache is None else cache.n_keys(key.shape[1])
+        shape = (len(query), self.n_heads, query.shape[1], n_keys)  # (B, H, T, S)
         if mask is not None:
             check_mask(self, mask, shape)
         if bias is not None:
@@ -138,5 +154,6 @@ class MultiHeadAttention(Module):
             raise ValueError("MultiHeadAttention: positions given, but the layer was made without rotary=")
         positions = positions[:, None] if getattr(positions, "ndim", 0) == 2 else positions  # (B, 1, T)
         self.rotary_q.check_positions(positions, (len(query), self.n_heads, query.shape[1]))
-        self.rotary_k.check_positions(positions, (len(key), self.n_kv_heads, key.shape[1]))
+        if key is not None:
+            self.rotary_k.check_positions(positions, (len(key), self.n_kv_heads, key.shape[1]))
         return positions

@@ -356,3 +356,16 @@ def test_bad_calls_are_refused_with_words():
         gradcheck(Linear(), x_of(3, 5), upstream=np.ones((3, 5)))
     with pytest.raises(ValueError, match="no float array named"):
         gradcheck(Linear(), x_of(3, 5), parameters={"V": "dV"})
+
+
+def test_activations_and_random_generators_are_put_back_too():
+    layer, x = Dropout(), x_of(4, 6)
+    layer.forward(x)
+    mask, state = layer.mask, layer.rng.bit_generator.state
+    gradcheck(layer, x_of(2, 3))
+    gradcheck(layer, x_of(2, 3), replay=True)
+    assert layer.mask is mask
+    assert layer.rng.bit_generator.state == state
+    linear = Linear()
+    gradcheck(linear, x_of(3, 5))
+    assert set(vars(linear)) == {"W", "b"}

@@ -8,6 +8,7 @@ Three manners are understood:
 - one function that returns its own gradient: `loss, dx = softmax_loss(x, y)`.
 """
 
+import functools
 import inspect
 
 from .parameters import find_parameters
@@ -58,13 +59,13 @@ def argument_names(function, count, everything=False):
     return names + [f"input{i}" for i in range(len(names), count)]
 
 
-def upstream_arguments(function, tree, is_scalar):
-    """Return the positional arguments that hand the upstream gradients `tree` to a backward function.
+def upstream_arguments(signature, tree, is_scalar):
+    """Return the positional arguments that hand the upstream gradients `tree` to a backward of this signature.
 
     A backward without parameters belongs to a loss and gets none. Several outputs are handed over one by one where the
     signature has room for them, else as one tuple.
     """
-    required, optional = signature_of(function)
+    required, optional = signature
     if not required and optional == []:
         return ()
     if not required and optional and is_scalar and not optional[0].lower().startswith(UPSTREAM_NAMES):
@@ -85,6 +86,11 @@ class LayerObject:
         self.run = layer.forward if hasattr(layer, "forward") else layer
         self.tree = None
 
+    @functools.cached_property
+    def signature(self):
+        """The signature of backward, looked up once."""
+        return signature_of(self.layer.backward)
+
     def input_names(self, count, everything=False):
         return argument_names(self.run, count, everything)
 
@@ -96,7 +102,7 @@ class LayerObject:
 
     @property
     def takes_upstream(self):
-        return bool(upstream_arguments(self.layer.backward, self.tree, self.is_scalar))
+        return bool(upstream_arguments(self.signature, self.tree, self.is_scalar))
 
     @property
     def is_scalar(self):
@@ -105,7 +111,7 @@ class LayerObject:
     def backward(self, dys):
         """Run backward with one upstream gradient an output; return what it returned."""
         tree = rebuild(self.tree, iter(dys))
-        return self.layer.backward(*upstream_arguments(self.layer.backward, tree, self.is_scalar))
+        return self.layer.backward(*upstream_arguments(self.signature, tree, self.is_scalar))
 
     def parameters(self):
         return find_parameters(self.layer, self.wanted)
@@ -124,13 +130,18 @@ class FunctionPair:
         self.tree = self.cache = self.inputs = None
         self.has_cache = False
 
+    @functools.cached_property
+    def signature(self):
+        """The signature of backward, looked up once."""
+        return signature_of(self.run_backward)
+
     def input_names(self, count, everything=False):
         return argument_names(self.run, count, everything)
 
     def forward(self, args, kwargs):
         result = self.run(*args, **kwargs)
         self.inputs = args
-        required, optional = signature_of(self.run_backward)
+        required, optional = self.signature
         self.has_cache = isinstance(result, tuple) and len(result) > 1 and (optional is None or len(required) <= 2)
         if self.has_cache:
             outputs, self.cache = result[:-1], result[-1]
@@ -144,7 +155,7 @@ class FunctionPair:
 
     @property
     def takes_upstream(self):
-        required, optional = signature_of(self.run_backward)
+        required, optional = self.signature
         return not (
             self.has_cache
             and len(required) == 1
@@ -154,7 +165,7 @@ class FunctionPair:
 
     def backward(self, dys):
         tree = rebuild(self.tree, iter(dys))
-        required, optional = signature_of(self.run_backward)
+        required, optional = self.signature
         if not self.has_cache:
             with_inputs = optional is None or len(required) + len(optional) > 1
             return self.run_backward(tree, *self.inputs) if with_inputs else self.run_backward(tree)

@@ -6,6 +6,7 @@ must be the mirror image: if output i does not depend on input j, then dx at j d
 
 import numpy as np
 
+from ..backend import array_module
 from .contracts import Finding, noise_scale, same, size_of
 from .trees import differentiable
 
@@ -20,13 +21,10 @@ def rows(trial, reference, epsilon, required=False):
     batched = [i for i, x in enumerate(trial.inputs) if x.ndim and len(x) == n]
     if not batched or len(ys) != len(reference.outputs) or any(len(y) != n for y in ys):
         return []
-    keep = np.arange(1, n)
     moved = [_disturbed(x, np.s_[:1]) if i in batched and differentiable(x) else x for i, x in enumerate(trial.inputs)]
     outputs = trial.forward(moved)
     meets = [
-        i
-        for i, (a, b) in enumerate(zip(outputs, reference.outputs, strict=True))
-        if not same(a[keep], b[keep], epsilon)
+        i for i, (a, b) in enumerate(zip(outputs, reference.outputs, strict=True)) if not same(a[1:], b[1:], epsilon)
     ]
     if meets:
         trial.backward(reference.dys)
@@ -44,7 +42,7 @@ def rows(trial, reference, epsilon, required=False):
         g, was = gradients[w.name], reference.gradients[w.name]
         if w.leaf in batched and g is not None and was is not None and g.shape == was.shape and g.shape[:1] == (n,):
             scale = max(size_of(was), noise_scale(reference.gradients))
-            if not same(g[keep], was[keep], epsilon, scale):
+            if not same(g[1:], was[1:], epsilon, scale):
                 mixed.append(w.name)
     if not mixed:
         return []
@@ -109,7 +107,8 @@ def padding(trial, reference, epsilon, real):
 
     `real` is boolean, (B, S), True at real positions; the float inputs of length S are disturbed where it is False.
     """
-    real = np.asarray(real, bool)
+    xp = array_module(trial.inputs[0])
+    real = xp.asarray(real, bool)
     meant = [i for i, x in enumerate(trial.inputs) if differentiable(x) and x.shape[:2] == real.shape]
     if not meant:
         return [Finding("padding", f"no float input begins with the mask's shape {real.shape}")]

@@ -8,6 +8,7 @@ import numpy as np
 from ..backend import array_module
 from .adapters import adapt
 from .trees import differentiable, is_array, leaves, rebuild
+from .walk import sublayers
 
 CHECK_DTYPE = "float64"
 
@@ -41,7 +42,7 @@ class Trial:
         self.names += [name for name, _ in leaves(kwargs)]
         self.inputs = [self._working_copy(array) for _, array in given]
         self.forwards = 0
-        self.slots, self.saved = [], []
+        self.slots, self.saved, self.attributes = [], [], []
         self._astyped = None
         self.problems = []
 
@@ -60,6 +61,8 @@ class Trial:
 
     def _to_check_dtype(self):
         """Bring the parameters that can already be found to the dtype of the check."""
+        holders = [] if self.layer is None else [self.layer, *(part for _, part in sublayers(self.layer))]
+        self.attributes = [(holder, dict(vars(holder))) for holder in holders if hasattr(holder, "__dict__")]
         slots = self.subject.parameters()
         self.saved = [
             (slot, slot.get(), slot.get().copy(), [(place, place.get()) for place in slot.grads]) for slot in slots
@@ -100,20 +103,21 @@ class Trial:
 
     def _convert(self, slot):
         array = slot.get()
-        if array.dtype != self.dtype or not array.flags.writeable:
+        if array.dtype != self.dtype or not getattr(array.flags, "writeable", True):
             slot.set(array.astype(self.dtype))
 
     def _put_back(self):
         if self._astyped is not None:
             self.layer.astype(self._astyped.name)
         for slot, array, values, gradients in self.saved:
-            if array.flags.writeable:
+            if getattr(array.flags, "writeable", True):
                 array[...] = values
             slot.set(array)
             for place, gradient in gradients:
                 place.set(gradient)
-        if callable(getattr(self.layer, "forget", None)):
-            self.layer.forget()
+        for holder, attributes in self.attributes:  # what forward and backward kept, too
+            vars(holder).clear()
+            vars(holder).update(attributes)
 
     # ---- running
 

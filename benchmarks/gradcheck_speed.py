@@ -70,7 +70,7 @@ def main():
     torch.set_num_threads(1)
     rows = []
     print(
-        "| function | shape | ours, numbers alone (ms) | ours, everything (ms) | torch slow (ms) | torch / ours, numbers |"
+        "| function | shape | ours, numbers (ms) | ours, everything (ms) | torch slow (ms) | torch / ours, numbers |"
     )
     print("|---|---|---|---|---|---|")
     for name, case in CASES.items():

@@ -8,8 +8,8 @@ import importlib
 
 from . import layers, masks, optim
 from .generation import greedy
-from .losses import CrossEntropy
-from .models import Transformer, load
+from .losses import CrossEntropy, SumOfLosses
+from .models import BERT, T5, Transformer, ViT, load
 from .module import Module, Parameter, inference
 from .optim import SGD, Adam, AdamW, LinearSchedule, NoamSchedule, clip_grad_norm
 from .version import __version__
@@ -25,7 +25,9 @@ _ON_DEMAND = {
 }
 
 __all__ = [
+    "BERT",
     "SGD",
+    "T5",
     "Adam",
     "AdamW",
     "CrossEntropy",
@@ -33,8 +35,10 @@ __all__ = [
     "Module",
     "NoamSchedule",
     "Parameter",
+    "SumOfLosses",
     "TrainStep",
     "Transformer",
+    "ViT",
     "__version__",
     "checking",
     "clip_grad_norm",

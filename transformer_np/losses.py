@@ -1,5 +1,6 @@
-"""The loss: cross-entropy with label smoothing, averaged over the tokens that count."""
+"""The loss: cross-entropy with label smoothing, averaged over the tokens that count; and sums of losses."""
 
+import copy
 import warnings
 
 from .backend import array_module
@@ -100,6 +101,41 @@ class CrossEntropy(Module):
         skipped = self.ignore_index is not None and 0 <= self.ignore_index < vocab_size
         q_other = self.label_smoothing / max(vocab_size - 1 - skipped, 1)
         return 1 - self.label_smoothing, q_other, 0.0 if skipped else q_other
+
+
+class SumOfLosses(Module):
+    """L = L_1 + L_2 + .., one loss for each head of a model whose forward returns several outputs.
+
+    `outputs` and `targets` are tuples, in the order of the losses; so is what backward returns: it goes to the model's
+    backward as it is. BERT, for example, has masked words and the next sentence:
+        tnp.SumOfLosses(tnp.CrossEntropy(ignore_index=-100), tnp.CrossEntropy())
+    Backward: a sum hands its gradient to every term.
+    Raises ValueError where there are not as many outputs and targets as losses.
+    """
+
+    def __init__(self, *losses):
+        super().__init__()
+        self.losses = losses
+
+    def __copy__(self):
+        return SumOfLosses(*map(copy.copy, self.losses))
+
+    def count(self, targets):
+        """Return how many targets count, for each loss."""
+        return tuple(loss.count(t) for loss, t in zip(self.losses, targets, strict=True))
+
+    def forward(self, outputs, targets, n_tokens=None):
+        """Outputs (one for each loss), targets (one for each) -> the loss, a float."""
+        for name, given in (("outputs", outputs), ("targets", targets)):
+            if not isinstance(given, (tuple, list)) or len(given) != len(self.losses):
+                raise ValueError(f"SumOfLosses: {name} must be a tuple of {len(self.losses)}, one for each loss")
+        n_tokens = (None,) * len(self.losses) if n_tokens is None else n_tokens
+        parts = zip(self.losses, outputs, targets, n_tokens, strict=True)
+        return sum(loss.forward(output, target, n_tokens=n) for loss, output, target, n in parts)
+
+    def backward(self, dloss=1.0):
+        """Return the gradients of the outputs, a tuple, times `dloss`."""
+        return tuple(loss.backward(dloss) for loss in self.losses)
 
 
 def _row_blocks(rows, size=1 << 18):

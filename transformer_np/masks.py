@@ -16,6 +16,21 @@ def padding_mask(ids, pad_id=0):
     return (ids != pad_id)[:, None, None, :]
 
 
+def real_tokens(owner, name, ids, mask, pad_id):
+    """Return `mask` (B, L), True at real tokens; where it is None, True at the ids (B, L) that are not `pad_id`.
+
+    Raises ValueError, in the name of the layer `owner`, for a mask that is not boolean or has another shape.
+    """
+    if mask is None:
+        return ids != pad_id
+    if not hasattr(mask, "dtype") or mask.dtype.kind != "b" or mask.shape != ids.shape:
+        raise ValueError(
+            f"{type(owner).__name__}: {name} must be boolean of shape {tuple(ids.shape)}, True at real tokens, "
+            f"got {describe(mask)}"
+        )
+    return mask
+
+
 def look_ahead_mask(length, xp=np):
     """Return (1, 1, T, T): query t may look at keys 0 .. t. `xp` is the array module to make it in. Section 3.2.3."""
     return xp.tril(xp.ones((length, length), bool))[None, None]

@@ -3,10 +3,10 @@
 import numpy as np
 
 from ..backend import array_module
-from ..checks import check_choice, check_ids, check_positive, describe
+from ..checks import check_choice, check_ids, check_positive
 from ..layers import Decoder, Dropout, Embedding, Encoder, LearnedPositions, OutputProjection, SinusoidalPositions
 from ..layers.positions import check_length
-from ..masks import look_ahead_mask
+from ..masks import look_ahead_mask, real_tokens
 from ..module import Module
 from .files import save
 
@@ -100,20 +100,21 @@ class Transformer(Module):
             raise ValueError(f"Transformer: src and tgt must have the same batch size, got {src.shape} and {tgt.shape}")
         check_length(self.src_positions, src.shape[1], 0)
         check_length(self.tgt_positions, tgt.shape[1], 0)
-        src_mask, tgt_mask = self._real_tokens("src_mask", src, src_mask), self._real_tokens("tgt_mask", tgt, tgt_mask)
+        src_mask = real_tokens(self, "src_mask", src, src_mask, self.pad_id)
+        tgt_mask = real_tokens(self, "tgt_mask", tgt, tgt_mask, self.pad_id)
         # All is checked by now: an error after the encoder has run would leave it with other activations than the rest.
         memory, src_mask = self.encode(src, src_mask)
         return self.output(self.decode(tgt, memory, src_mask, tgt_mask))
 
     def encode(self, src, src_mask=None):
         """src (B, S) -> memory (B, S, D), and src_mask (B, S), which `decode` wants too."""
-        src_mask = self._real_tokens("src_mask", src, src_mask)
+        src_mask = real_tokens(self, "src_mask", src, src_mask, self.pad_id)
         x = self.src_dropout(self.src_positions(self.src_embedding(src)))  # (B, S, D)
         return self.encoder(x, src_mask[:, None, None, :]), src_mask
 
     def decode(self, tgt, memory, src_mask, tgt_mask=None):
         """tgt (B, T), memory (B, S, D), src_mask (B, S) -> the decoder's output (B, T, D)."""
-        tgt_mask = self._real_tokens("tgt_mask", tgt, tgt_mask)
+        tgt_mask = real_tokens(self, "tgt_mask", tgt, tgt_mask, self.pad_id)
         may_look = tgt_mask[:, None, None, :] & look_ahead_mask(tgt.shape[1], array_module(tgt))  # (B, 1, T, T)
         x = self.tgt_dropout(self.tgt_positions(self.tgt_embedding(tgt)))  # (B, T, D)
         return self.decoder(x, memory, may_look, src_mask[:, None, None, :])
@@ -129,14 +130,3 @@ class Transformer(Module):
     def save(self, path):
         """Write weights and configuration to one safetensors file; `tnp.load(path)` reads it back."""
         save(self, path)
-
-    def _real_tokens(self, name, ids, mask):
-        """Return `mask`, or where it is None, True at every token that is not padding: (B, L)."""
-        if mask is None:
-            return ids != self.pad_id
-        if not hasattr(mask, "dtype") or mask.dtype.kind != "b" or mask.shape != ids.shape:
-            raise ValueError(
-                f"Transformer: {name} must be boolean of shape {tuple(ids.shape)}, True at real tokens, "
-                f"got {describe(mask)}"
-            )
-        return mask

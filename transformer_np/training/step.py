@@ -12,8 +12,8 @@ from .replica import replicate, synchronise
 class TrainStep:
     """`loss = step(*inputs, targets)`: forward, loss, backward, clip by global norm, update; returns the loss, a float.
 
-    The model is any Module; all arguments but the last go to its forward, the last to the loss. `clip` is the greatest
-    gradient norm allowed (None: no clipping).
+    The model is any Module; all arguments but the last go to its forward, the last to the loss: an array, or a tuple of
+    arrays for a SumOfLosses. `clip` is the greatest gradient norm allowed (None: no clipping).
     With `threads` the batch is cut into that many shards of sentences, which run side by side, each on a replica of the
     model and with the matrix library held to one thread; then their gradients are added, always in the same order. So
     the result is that of the whole batch but for rounding, and the same every time for a given number of threads.
@@ -64,8 +64,8 @@ class TrainStep:
     def _gradients_in_shards(self, batch):
         """The same as `_gradients` on the whole batch, with the work shared out."""
         n_tokens = self.loss_fn.count(batch[-1])
-        n_shards = min(self.threads, len(batch[-1]))
-        shards = list(zip(*(array_module(a).array_split(a, n_shards) for a in batch), strict=True))
+        n_shards = min(self.threads, len(batch[0]))
+        shards = list(zip(*(_split(part, n_shards) for part in batch), strict=True))
         replicas = self._replicas[: len(shards)]
         for replica in replicas:
             synchronise(replica, self.model)
@@ -93,3 +93,10 @@ class TrainStep:
     def _clip(self):
         if self.clip is not None:
             clip_grad_norm(self.optimizer.parameters, self.clip)
+
+
+def _split(part, n):
+    """Cut an array into n shards of sentences; a tuple of arrays into n tuples."""
+    if isinstance(part, tuple):
+        return list(zip(*(_split(p, n) for p in part), strict=True))
+    return array_module(part).array_split(part, n)

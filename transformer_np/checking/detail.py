@@ -84,7 +84,10 @@ def find_entries(check, watched, array):
         if more:
             array.note = array.note or f"at least {wrong} entries are wrong"
     if fits and array.slopes:
-        array.taylor = taylor(check.trial, check.reference, {watched: check.differences.direction(watched)})
+        direction = check.differences.direction(watched)
+        array.taylor = taylor(check.trial, check.reference, {watched: direction})
+        swept = [check.differences.measure(watched, direction, gradient, 10.0**-k) for k in range(1, 9)]
+        array.steps = [measured for measured in swept if measured is not None]
 
 
 def diagnose(check):

@@ -49,6 +49,13 @@ def _maps(figure, axes, array):
     axes[0].set_ylabel("other axes")
 
 
+def _few_ticks(axis):
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axis.xaxis.set_major_locator(LogLocator(numticks=5))
+    axis.xaxis.set_minor_formatter(NullFormatter())
+
+
 def _error_against_step(axis, array):
     axis.set_title("error against step", fontsize=9)
     axis.set_xlabel("step h (relative)")
@@ -59,6 +66,7 @@ def _error_against_step(axis, array):
         axis.loglog(h, [max(m.off, 1e-300) for m in steps], "o-", label="difference")
         axis.loglog(h, [max(m.bar + m.kink, 1e-300) for m in steps], "s--", label="error bar")
         axis.legend(fontsize=8)
+        _few_ticks(axis)
 
 
 def _taylor_slope(axis, array):
@@ -76,3 +84,4 @@ def _taylor_slope(axis, array):
         axis.loglog(h, top * (h / h[0]) ** 2, "--", label="slope 2: right")
         axis.axhline(max(array.taylor.floor, 1e-300), color="0.6", linewidth=0.8, label="rounding")
         axis.legend(fontsize=7)
+        _few_ticks(axis)

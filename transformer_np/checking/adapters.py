@@ -92,6 +92,7 @@ class LayerObject:
         return signature_of(self.layer.backward)
 
     def input_names(self, count, everything=False):
+        """The names of the first arguments of forward, or of all of them."""
         return argument_names(self.run, count, everything)
 
     def forward(self, args, kwargs):
@@ -102,10 +103,12 @@ class LayerObject:
 
     @property
     def takes_upstream(self):
+        """Whether backward is given an upstream gradient; that of a loss may not be."""
         return bool(upstream_arguments(self.signature, self.tree, self.is_scalar))
 
     @property
     def is_scalar(self):
+        """Whether the last output was one number."""
         return is_array(self.tree) and self.tree.ndim == 0
 
     def backward(self, dys):
@@ -114,6 +117,7 @@ class LayerObject:
         return self.layer.backward(*upstream_arguments(self.signature, tree, self.is_scalar))
 
     def parameters(self):
+        """The slots of the parameters."""
         return find_parameters(self.layer, self.wanted)
 
 
@@ -136,9 +140,11 @@ class FunctionPair:
         return signature_of(self.run_backward)
 
     def input_names(self, count, everything=False):
+        """The names of the first arguments of forward, or of all of them."""
         return argument_names(self.run, count, everything)
 
     def forward(self, args, kwargs):
+        """Run forward; return the output arrays."""
         result = self.run(*args, **kwargs)
         self.inputs = args
         required, optional = self.signature
@@ -151,10 +157,12 @@ class FunctionPair:
 
     @property
     def is_scalar(self):
+        """Whether the last output was one number."""
         return is_array(self.tree) and self.tree.ndim == 0
 
     @property
     def takes_upstream(self):
+        """Whether backward is given an upstream gradient; that of a loss may not be."""
         required, optional = self.signature
         return not (
             self.has_cache
@@ -164,6 +172,7 @@ class FunctionPair:
         )
 
     def backward(self, dys):
+        """Run backward with one upstream gradient an output; return what it returned."""
         tree = rebuild(self.tree, iter(dys))
         required, optional = self.signature
         if not self.has_cache:
@@ -176,6 +185,7 @@ class FunctionPair:
         return self.run_backward(tree, self.cache)
 
     def parameters(self):
+        """The slots of the parameters; functions have none, all their arrays are inputs."""
         return []
 
 
@@ -190,9 +200,11 @@ class ValueAndGradient:
         self.tree = self.gradient = None
 
     def input_names(self, count, everything=False):
+        """The names of the first arguments of forward, or of all of them."""
         return argument_names(self.run, count, everything)
 
     def forward(self, args, kwargs):
+        """Run forward; return the output arrays."""
         result = self.run(*args, **kwargs)
         if not (isinstance(result, tuple) and len(result) >= 2):
             raise TypeError(
@@ -204,7 +216,9 @@ class ValueAndGradient:
         return [array for _, array in leaves(self.tree)]
 
     def backward(self, dys):
+        """Run backward with one upstream gradient an output; return what it returned."""
         return self.gradient
 
     def parameters(self):
+        """The slots of the parameters; functions have none, all their arrays are inputs."""
         return []

@@ -21,6 +21,7 @@ class Finding:
     status: str = "FAIL"
 
     def to_dict(self):
+        """The same as plain values."""
         return {"contract": self.contract, "message": self.message, "status": self.status}
 
 

@@ -85,7 +85,7 @@ def find_entries(check, watched, array):
             array.note = array.note or f"at least {wrong} entries are wrong"
     if fits and array.slopes:
         direction = check.differences.direction(watched)
-        array.taylor = taylor(check.trial, check.reference, {watched: direction})
+        array.taylor = taylor(check.trial, check.reference, {watched: direction}, check.differences.epsilon)
         swept = [check.differences.measure(watched, direction, gradient, 10.0**-k) for k in range(1, 9)]
         array.steps = [measured for measured in swept if measured is not None]
 

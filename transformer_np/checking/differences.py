@@ -45,6 +45,7 @@ class Measured:
 
     @property
     def off(self):
+        """How far the analytic value is from the numeric one."""
         return abs(self.analytic - self.value)
 
 
@@ -58,6 +59,7 @@ class Judged:
 
     @property
     def tested(self):
+        """Whether the outputs moved at all at some step."""
         return any(m.tested for m in self.steps)
 
 

@@ -189,4 +189,6 @@ def hear_taylor(check):
     """The Taylor rate, along one direction through every array at once."""
     usable = [w for w, a in zip(check.trial.arrays, check.report.arrays, strict=True) if a.slopes]
     if usable:
-        check.report.taylor = taylor(check.trial, check.reference, {w: check.differences.direction(w) for w in usable})
+        check.report.taylor = taylor(
+            check.trial, check.reference, {w: check.differences.direction(w) for w in usable}, check.differences.epsilon
+        )

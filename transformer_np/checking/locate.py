@@ -25,6 +25,7 @@ class Entry:
     verdict: str
 
     def to_dict(self):
+        """The same as plain values."""
         return {
             "index": list(self.index),
             "analytic": self.analytic,

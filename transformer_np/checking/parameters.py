@@ -21,6 +21,7 @@ class Place:
         self.holder, self.attribute, self.key = holder, attribute, key
 
     def get(self):
+        """The array there, or None."""
         value = getattr(self.holder, self.attribute, None)
         if self.key is None or value is None:
             return value
@@ -30,6 +31,7 @@ class Place:
             return None
 
     def set(self, value):
+        """Put an array there."""
         if self.key is None:
             setattr(self.holder, self.attribute, value)
         else:
@@ -46,9 +48,11 @@ class Slot:
         self.name, self.data, self.grads, self.accumulates = name, [data], [grad], accumulates
 
     def get(self):
+        """The parameter's array."""
         return self.data[0].get()
 
     def set(self, array):
+        """Put an array in every place that holds this parameter."""
         for place in self.data:
             place.set(array)
 

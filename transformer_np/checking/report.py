@@ -85,6 +85,7 @@ class ArrayReport:
         return out
 
     def to_dict(self):
+        """The same as plain values."""
         return {
             "name": self.name,
             "kind": self.kind,

@@ -63,7 +63,7 @@ class Taylor:
         return float(np.median([math.log2(a / b) for a, b in itertools.pairwise(usable)]))
 
 
-def taylor(trial, reference, directions):
+def taylor(trial, reference, directions, epsilon):
     """Return the `Taylor` expansion along directions (watched array -> direction) taken all at once."""
     base = {w: trial.value(w).copy() for w in directions}
     size = sum(
@@ -87,4 +87,4 @@ def taylor(trial, reference, directions):
     finally:
         for w, x in base.items():
             trial.place(w, x)
-    return Taylor(list(TAYLOR_STEPS), remainders, 16 * float(np.finfo(np.float64).eps) * size)
+    return Taylor(list(TAYLOR_STEPS), remainders, 16 * epsilon * size)

@@ -58,18 +58,20 @@ def size_of(*arrays):
     return max((float(array_module(a).abs(a).max()) for a in arrays if a is not None and a.size), default=0.0)
 
 
-def noise_scale(gradients):
-    """A size below which a gradient may be nothing but rounding: a true zero comes out as a sum that cancels."""
-    return 1e-4 * size_of(*gradients.values())
+def noise_scale(reference):
+    """A size below which a gradient may be nothing but rounding: what is left when numbers as large as dy cancel."""
+    return 1e-4 * size_of(*reference.gradients.values(), *reference.dys)
 
 
-def unequal(left, right, epsilon):
-    """Name the arrays of two gradient dictionaries that differ by more than rounding."""
-    least = noise_scale(left)
+def unequal(reference, gradients, epsilon):
+    """Name the gradients that differ from those of the reference by more than rounding."""
+    least = noise_scale(reference)
     return [
         name
-        for name in left
-        if not same(left[name], right[name], epsilon, max(size_of(left[name], right[name]), least))
+        for name, gradient in gradients.items()
+        if not same(
+            gradient, reference.gradients[name], epsilon, max(size_of(gradient, reference.gradients[name]), least)
+        )
     ]
 
 
@@ -127,7 +129,7 @@ def repeatability(trial, reference, epsilon):
                 "something is left over from an earlier call",
             )
         )
-    changed = unequal(reference.gradients, gradients, epsilon)
+    changed = unequal(reference, gradients, epsilon)
     if changed:
         found.append(
             Finding(
@@ -156,7 +158,7 @@ def accumulation(trial, reference, epsilon):
     trial.forward()
     trial.backward(reference.dys)
     twice = trial.parameter_gradients()
-    found, least = [], noise_scale(reference.gradients)
+    found, least = [], noise_scale(reference)
     for w in slots:
         once = reference.gradients[w.name]
         if once is None or same(twice[w.name], 2 * once, epsilon, max(2 * size_of(once), least)):
@@ -180,8 +182,8 @@ def second_backward(trial, reference, epsilon):
     except Exception:  # refusing is right, whatever the words
         return []
     inputs = trial.input_gradients(returned)
-    changed = unequal(inputs, {name: reference.gradients[name] for name in inputs}, epsilon)
-    least = noise_scale(reference.gradients)
+    changed = unequal(reference, inputs, epsilon)
+    least = noise_scale(reference)
     for name, gradient in trial.parameter_gradients().items():
         once = reference.gradients[name]
         if once is not None and not any(same(gradient, n * once, epsilon, max(size_of(once), least)) for n in (1, 2)):
@@ -205,7 +207,7 @@ def linearity(trial, reference, epsilon):
     a, b = 2.5, -0.75
     _, v, _ = trial.gradients(other)
     _, mixed, _ = trial.gradients([a * u + b * w for u, w in zip(reference.dys, other, strict=True)])
-    broken, least = [], noise_scale(reference.gradients)
+    broken, least = [], noise_scale(reference)
     for name, u in reference.gradients.items():
         if u is None or v[name] is None or mixed[name] is None or u.shape != mixed[name].shape:
             continue
@@ -269,7 +271,7 @@ def _compare(trial, reference, inputs, dys, label, contract, epsilon):
         for i, (a, b) in enumerate(zip(outputs, reference.outputs, strict=True))
         if differentiable(a) and not same(a, b, epsilon)
     ]
-    wrong += [f"the gradient of {name}" for name in unequal(reference.gradients, gradients, epsilon)]
+    wrong += [f"the gradient of {name}" for name in unequal(reference, gradients, epsilon)]
     if not wrong:
         return []
     return [Finding(contract, f"{_list(wrong)} changes where an input or dy is {label} with the same values")]

@@ -41,7 +41,7 @@ def rows(trial, reference, epsilon, required=False):
     for w in trial.arrays:
         g, was = gradients[w.name], reference.gradients[w.name]
         if w.leaf in batched and g is not None and was is not None and g.shape == was.shape and g.shape[:1] == (n,):
-            scale = max(size_of(was), noise_scale(reference.gradients))
+            scale = max(size_of(was), noise_scale(reference))
             if not same(g[1:], was[1:], epsilon, scale):
                 mixed.append(w.name)
     if not mixed:

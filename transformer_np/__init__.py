@@ -7,9 +7,9 @@
 import importlib
 
 from . import layers, masks, optim
-from .generation import greedy
+from .generation import beam_search, greedy, sample
 from .losses import CrossEntropy, SumOfLosses
-from .models import BERT, T5, Transformer, ViT, load
+from .models import BERT, GPT, T5, Llama, Transformer, ViT, load
 from .module import Module, Parameter, inference
 from .optim import SGD, Adam, AdamW, LinearSchedule, NoamSchedule, clip_grad_norm
 from .version import __version__
@@ -26,12 +26,14 @@ _ON_DEMAND = {
 
 __all__ = [
     "BERT",
+    "GPT",
     "SGD",
     "T5",
     "Adam",
     "AdamW",
     "CrossEntropy",
     "LinearSchedule",
+    "Llama",
     "Module",
     "NoamSchedule",
     "Parameter",
@@ -40,6 +42,7 @@ __all__ = [
     "Transformer",
     "ViT",
     "__version__",
+    "beam_search",
     "checking",
     "clip_grad_norm",
     "data",
@@ -51,6 +54,7 @@ __all__ = [
     "masks",
     "optim",
     "plot",
+    "sample",
     "training",
 ]
 

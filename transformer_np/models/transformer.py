@@ -112,12 +112,22 @@ class Transformer(Module):
         x = self.src_dropout(self.src_positions(self.src_embedding(src)))  # (B, S, D)
         return self.encoder(x, src_mask[:, None, None, :]), src_mask
 
-    def decode(self, tgt, memory, src_mask, tgt_mask=None):
-        """tgt (B, T), memory (B, S, D), src_mask (B, S) -> the decoder's output (B, T, D)."""
-        tgt_mask = real_tokens(self, "tgt_mask", tgt, tgt_mask, self.pad_id)
-        may_look = tgt_mask[:, None, None, :] & look_ahead_mask(tgt.shape[1], array_module(tgt))  # (B, 1, T, T)
-        x = self.tgt_dropout(self.tgt_positions(self.tgt_embedding(tgt)))  # (B, T, D)
-        return self.decoder(x, memory, may_look, src_mask[:, None, None, :])
+    def decode(self, tgt, memory, src_mask, tgt_mask=None, cache=None):
+        """tgt (B, T), memory (B, S, D), src_mask (B, S) -> the decoder's output (B, T, D).
+
+        With a KeyValueCache, tgt are the T tokens that follow those the cache has seen, all of them real; after the
+        first ones memory may be None, since its keys and values are in the cache too.
+        """
+        n_before = 0 if cache is None else cache.length
+        n_keys = n_before + tgt.shape[1]
+        may_look = look_ahead_mask(n_keys, array_module(tgt))[:, :, n_before:]  # (1, 1, T, n_keys)
+        if cache is None:
+            may_look = may_look & real_tokens(self, "tgt_mask", tgt, tgt_mask, self.pad_id)[:, None, None, :]
+        x = self.tgt_dropout(self.tgt_positions(self.tgt_embedding(tgt), n_before))  # (B, T, D)
+        x = self.decoder(x, memory, may_look, src_mask[:, None, None, :], cache)
+        if cache is not None:
+            cache.length += tgt.shape[1]
+        return x
 
     def backward(self, dlogits):
         """dlogits (B, T, V) -> (None, None); adds every parameter's gradient."""

@@ -1,0 +1,170 @@
+"""Beam search: follow the most likely texts side by side, and take the best one that has ended."""
+
+import math
+
+import numpy as np
+
+from ..backend import array_module
+from .greedy import end_id
+from .writing import Text, at_rest, fill_id
+
+LENGTH_RULES = {
+    "gnmt": lambda n, alpha: ((5 + n) / 6) ** alpha,
+    "power": lambda n, alpha: n**alpha,
+}
+
+
+def beam_search(
+    model,
+    src,
+    beam_size=5,
+    length_penalty=0.6,
+    max_len=None,
+    bos_id=1,
+    eos_id="default",
+    *,
+    length_rule="gnmt",
+    early_stopping=False,
+    n_best=None,
+    return_scores=False,
+    mask=None,
+    cached=True,
+    forbid=None,
+):
+    """Write on from src (B, S) and return the best ids found, (B, T').
+
+    `beam_size` texts M are followed for each sentence. At every step, of all their continuations the best M that go on
+    are followed further; those among the best M that end are finished. Texts without an end at `max_len` tokens are
+    finished there. The winner is the finished text with the highest score
+        log P(text) / lp(n),   "gnmt": lp(n) = ((5 + n) / 6)^alpha,   "power": lp(n) = n^alpha,
+    alpha = length_penalty; n counts the new tokens: the end counts, `bos_id` and the prompt do not. With alpha = 0 that
+    is the likeliest text, with "power" and alpha = 1 the best mean.
+    The search for a sentence stops when no text still followed can win, however it goes on: its log P can only fall,
+    and lp is at most lp(max_len). early_stopping=True stops at M finished texts: faster, but it may miss the winner.
+    n_best: return that many texts for each sentence, best first, (B, n_best, T'). return_scores: return (ids, scores).
+    The other arguments are those of `greedy`; ids after the end are `model.pad_id` (the end, where there is none).
+    Raises ValueError for settings and input that do not fit.
+    Source: Wu et al. 2016, section 7 and equation 14; the paper, section 6.1, has M = 4 and alpha = 0.6.
+    """
+    n_results = 1 if n_best is None else n_best
+    check_search(beam_size, n_results, length_penalty, length_rule)
+    eos_id = end_id(model, eos_id)
+    with at_rest(model):
+        text = Text(model, src, mask, max_len, bos_id, cached, forbid)
+
+        def score(log_p, n):
+            return log_p / LENGTH_RULES[length_rule](n, length_penalty)
+
+        search = Search(text, beam_size, n_results, score, eos_id, early_stopping)
+        while not search.step():
+            pass
+    ids, scores = search.best()
+    if n_best is None:
+        ids, scores = ids[:, 0], scores[:, 0]
+    return (ids, scores) if return_scores else ids
+
+
+def check_search(beam_size, n_results, length_penalty, length_rule):
+    """Raise unless the settings make sense."""
+    for name, n in (("beam_size", beam_size), ("n_best", n_results)):
+        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
+            raise ValueError(f"beam_search: {name} must be an integer of at least 1, got {n!r}")
+    if not -math.inf < length_penalty < math.inf:
+        raise ValueError(f"beam_search: length_penalty must be a finite number, got {length_penalty!r}")
+    if n_results > beam_size:
+        raise ValueError(f"beam_search: n_best {n_results} is more than beam_size {beam_size}")
+    if length_rule not in LENGTH_RULES:
+        raise ValueError(f'beam_search: length_rule must be "gnmt" or "power", got {length_rule!r}')
+
+
+class Search:
+    """The state of a beam search: M texts followed and M finished ones (at most) for each of B sentences."""
+
+    def __init__(self, text, beam_size, n_results, score, eos_id, early_stopping):
+        self.text, self.score, self.eos_id, self.early_stopping = text, score, eos_id, early_stopping
+        self.n_sentences, self.beam_size, self.n_results = len(text.ids), beam_size, n_results
+        xp = array_module(text.ids)
+        # All M texts begin alike. So at first only one counts, else the M best would be M times the same.
+        self.log_p = xp.full((self.n_sentences, beam_size), -xp.inf)  # (B, M)
+        self.log_p[:, 0] = 0
+        self.finished_scores = xp.full((self.n_sentences, beam_size), -xp.inf)  # (B, M), best first
+        self.finished_ids = xp.full((self.n_sentences, beam_size, text.max_len), fill_id(text.model, eos_id))
+        self.finished_lengths = xp.zeros((self.n_sentences, beam_size), int)
+        self.done = xp.zeros(self.n_sentences, bool)
+
+    def step(self):
+        """Grow every text by one token; return whether the search is over."""
+        xp, text = array_module(self.log_p), self.text
+        logits = text.next_logits().astype(self.log_p.dtype)  # (B, V) at first, then (B*M, V)
+        if text.n_new == 0:
+            text.keep_rows(xp.arange(self.n_sentences).repeat(self.beam_size))
+            logits = logits.repeat(self.beam_size, 0)  # (B*M, V)
+        vocab_size = logits.shape[-1]
+        log_p = self.log_p[..., None] + log_softmax(logits).reshape(self.n_sentences, self.beam_size, vocab_size)
+        # Of 2 M continuations at most M end, one for each text, so M go on.
+        log_p, best = largest(log_p.reshape(self.n_sentences, -1), 2 * self.beam_size)  # (B, 2M)
+        parents, tokens = best // vocab_size, best % vocab_size
+
+        n = text.n_new + 1
+        ends = xp.zeros(tokens.shape, bool) if self.eos_id is None else tokens == self.eos_id
+        if n == text.max_len:
+            ends[:] = True
+        finishes = ends & (xp.arange(ends.shape[1]) < self.beam_size) & ~self.done[:, None]
+        self._finish(finishes, log_p, parents, tokens, n)
+
+        self.log_p, going = largest(xp.where(ends, -xp.inf, log_p), self.beam_size)  # (B, M)
+        rows = xp.take_along_axis(parents, going, 1) + self.beam_size * xp.arange(self.n_sentences)[:, None]
+        text.keep_rows(rows.reshape(-1))
+        text.append(xp.take_along_axis(tokens, going, 1).reshape(-1))
+        self.done |= self._decided()
+        return n == text.max_len or bool(self.done.all())
+
+    def _finish(self, finishes, log_p, parents, tokens, n):
+        """Put the continuations that finish, (B, 2M) True, among the finished texts, of which the best M stay."""
+        xp = array_module(log_p)
+        if not bool(finishes.any()):
+            return
+        new_scores = xp.where(finishes, self.score(log_p, n), -xp.inf)
+        new_ids = xp.full((*tokens.shape, self.text.max_len), fill_id(self.text.model, self.eos_id))
+        written = self.text.ids[:, self.text.n_start :].reshape(self.n_sentences, self.beam_size, n - 1)
+        new_ids[..., : n - 1] = xp.take_along_axis(written, parents[..., None], 1)
+        new_ids[..., n - 1] = tokens
+        scores = xp.concatenate([self.finished_scores, new_scores], 1)
+        self.finished_scores, kept = largest(scores, self.beam_size)
+        ids = xp.concatenate([self.finished_ids, new_ids], 1)
+        self.finished_ids = xp.take_along_axis(ids, kept[..., None], 1)
+        lengths = xp.concatenate([self.finished_lengths, xp.full(tokens.shape, n)], 1)
+        self.finished_lengths = xp.take_along_axis(lengths, kept, 1)
+
+    def _decided(self):
+        """(B,): whether no text that is still followed can be among the results any more."""
+        if self.early_stopping:
+            return self.finished_scores[:, -1] > -math.inf
+        # log P is at most 0, so the better of the shortest and the longest end bounds what the score can become.
+        n = self.text.n_new
+        log_p = self.log_p[:, 0]
+        bound = array_module(log_p).maximum(self.score(log_p, n + 1), self.score(log_p, self.text.max_len))
+        return self.finished_scores[:, self.n_results - 1] >= bound
+
+    def best(self):
+        """Return the ids (B, n_results, T') and scores (B, n_results) of the best finished texts."""
+        longest = int(self.finished_lengths[:, : self.n_results].max())
+        ids = self.finished_ids[:, : self.n_results, :longest].astype(self.text.ids.dtype)
+        return ids, self.finished_scores[:, : self.n_results]
+
+
+def log_softmax(x):
+    """Return log(softmax(x)) along the last axis."""
+    xp = array_module(x)
+    x = x - x.max(-1, keepdims=True)
+    return x - xp.log(xp.exp(x).sum(-1, keepdims=True))
+
+
+def largest(x, k):
+    """Return the k largest of each row of x (N, L), in falling order, and where they stand; of equals the first."""
+    xp = array_module(x)
+    k = min(k, x.shape[1])
+    top = xp.argpartition(-x, k - 1, axis=1)[:, :k]
+    top.sort(axis=1)
+    top = xp.take_along_axis(top, xp.argsort(-xp.take_along_axis(x, top, 1), axis=1, kind="stable"), 1)
+    return xp.take_along_axis(x, top, 1), top

@@ -1,0 +1,129 @@
+"""The key/value cache: attention needs the keys and values of all earlier tokens, and they never change."""
+
+import numpy as np
+
+from ..backend import array_module
+from ..checks import check_positive
+
+
+class KeyValueCache:
+    """Keys and values of the tokens seen so far, of every self-attention of a model.
+
+    Pass one to `model.decode` with the prompt, then with the next token (of each sentence), and so on: each attention
+    adds the new keys and values and looks at all. The result is that of the whole text at once, since a token looks at
+    earlier ones only, whose keys and values stay as they were. So a text of n tokens costs n steps of one token each.
+    The n-th token stands at place n - 1. `capacity` places are set aside: all the memory that the cache ever takes.
+    With `window` no more than that many are kept, for a model whose tokens look no further back: a new token then takes
+    the room of the one that has just gone out of sight, and a text may go on for ever.
+    `memory` is a MemoryCache for a model with an encoder.
+    Shapes: keys and values (B, G, S, K) with G heads of them.
+    Raises ValueError where `capacity` places are not enough.
+    """
+
+    def __init__(self, capacity, window=None, memory=None):
+        check_positive(self, capacity=capacity, window=1 if window is None else window)
+        self.capacity = capacity if window is None else min(capacity, window)
+        self.window = window
+        self.memory = memory
+        self.length = 0  # how many tokens the model has seen; `decode` counts
+        self.n_padding = None  # (B,): how many tokens of padding each sentence begins with; None where there is none
+        self._arrays = {}  # attention layer -> its keys and values, (B, G, capacity, K) each
+
+    def begin(self, real):
+        """Note which of the first tokens are real, (B, T). Padding must stand on the left: new tokens follow text."""
+        n_padding = (~real).sum(1)
+        if self.length:
+            raise ValueError("KeyValueCache: a mask belongs to the first tokens; those that follow are all real")
+        if not bool((real == (array_module(real).arange(real.shape[1]) >= n_padding[:, None])).all()):
+            raise ValueError("KeyValueCache: padding must stand on the left of each sentence, since new tokens follow")
+        self.n_padding = n_padding if bool(n_padding.any()) else None
+
+    def extend(self, layer, k, v):
+        """Add `layer`'s keys and values (B, G, T, K) of T new tokens; return all that these may look at."""
+        xp, n_new = array_module(k), k.shape[2]
+        overwrites = self._overwrites(n_new)
+        if layer not in self._arrays:
+            shape = (*k.shape[:2], self.capacity, k.shape[3])
+            self._arrays[layer] = [xp.empty(shape, k.dtype), xp.empty(shape, k.dtype)]
+        first = self.length % self.capacity
+        slots = slice(first, first + n_new)
+        if slots.stop > self.capacity:  # round the end: the last `capacity` of the new tokens stay
+            slots = np.arange(self.length, self.length + n_new)[-self.capacity :] % self.capacity
+        everything = []
+        for kept, new in zip(self._arrays[layer], (k, v), strict=True):
+            if overwrites:  # what a later one of the new tokens replaces, an earlier one may still look at
+                everything.append(xp.concatenate([kept[:, :, : self.length], new], 2))
+            kept[:, :, slots] = new[:, :, -self.capacity :]
+            if not overwrites:
+                everything.append(kept[:, :, : self.length + n_new])
+        return everything
+
+    def _overwrites(self, n_new):
+        """Say whether several new tokens do not fit beside the kept ones; a single one replaces what it cannot see."""
+        if self.window is None and self.length + n_new > self.capacity:
+            raise ValueError(
+                f"KeyValueCache: {n_new} new tokens after {self.length} pass the capacity of {self.capacity}"
+            )
+        return n_new > 1 and self.length + n_new > self.capacity
+
+    def n_keys(self, n_new):
+        """How many keys `extend` will return for `n_new` new tokens."""
+        if self._overwrites(n_new):
+            return min(self.length, self.capacity) + n_new
+        return min(self.length + n_new, self.capacity)
+
+    def key_places(self, n_new):
+        """The places of the keys that `extend` will return for `n_new` new tokens: (S,), a NumPy array."""
+        if self._overwrites(n_new):
+            return np.concatenate([self.key_places(0), np.arange(self.length, self.length + n_new)])
+        last = self.length + n_new - 1
+        return last - (last - np.arange(self.n_keys(n_new))) % self.capacity  # the newest that belongs into each slot
+
+    def keep_rows(self, rows):
+        """Go on with sentences `rows` (N,) of the batch: fewer, more, or others than before."""
+        if self.n_padding is not None:
+            self.n_padding = self.n_padding[rows]
+        for arrays in self._arrays.values():
+            for i, kept in enumerate(arrays):
+                chosen = kept[:, :, : self.length][rows]
+                if len(chosen) != len(kept):
+                    arrays[i] = array_module(kept).empty((len(chosen), *kept.shape[1:]), kept.dtype)
+                arrays[i][:, :, : self.length] = chosen
+        if self.memory is not None:
+            self.memory.keep_rows(rows)
+
+    @property
+    def nbytes(self):
+        """The memory that the arrays take, in bytes."""
+        own = sum(kept.nbytes for arrays in self._arrays.values() for kept in arrays)
+        return own + (0 if self.memory is None else self.memory.nbytes)
+
+
+class MemoryCache:
+    """Keys and values of the encoder's output, of every cross-attention: computed with the first token, and no more."""
+
+    def __init__(self):
+        self._arrays = {}  # attention layer -> its keys and values, (B, G, S, K) each
+
+    def __getitem__(self, layer):
+        """The layer's keys and values."""
+        return self._arrays[layer]
+
+    def extend(self, layer, k, v):
+        """Keep `layer`'s keys and values, and return them."""
+        self._arrays[layer] = k, v
+        return k, v
+
+    def n_keys(self, n_new):
+        """How many keys `extend` will return."""
+        return n_new
+
+    def keep_rows(self, rows):
+        """Go on with sentences `rows` (N,) of the batch."""
+        for layer, arrays in self._arrays.items():
+            self._arrays[layer] = tuple(kept[rows] for kept in arrays)
+
+    @property
+    def nbytes(self):
+        """The memory that the arrays take, in bytes."""
+        return sum(kept.nbytes for arrays in self._arrays.values() for kept in arrays)

@@ -1,0 +1,139 @@
+"""Writing a text token by token, whatever the model is and however the next token is chosen."""
+
+import contextlib
+import inspect
+
+from ..backend import array_module
+from ..checks import check_ids, describe
+from ..module import inference
+from .cache import KeyValueCache, MemoryCache
+
+
+@contextlib.contextmanager
+def at_rest(model):
+    """Dropout off and nothing kept for backward; afterwards the model is in the mode it was in."""
+    training = model.training
+    model.eval()
+    try:
+        with inference():
+            yield
+    finally:
+        model.train(training)
+
+
+class Text:
+    """A batch of N sentences that a model is writing: `next_logits` says what may come next.
+
+    A model with an encoder reads `source` (N, S) and starts with `bos_id`; one without goes on from `source`, the
+    prompt. mask (N, S) is True at real tokens; by default those that are not `model.pad_id`. A prompt's padding may
+    stand anywhere: it is moved to the left, so that new tokens follow the text.
+    `ids` (N, T) is the text so far, from `bos_id` or the prompt on. cached=False computes all anew for each token.
+    `max_len` is the number of new tokens; by default as many as the model can take. `forbid` are ids that are never to
+    come: by default `bos_id` and padding.
+    Raises ValueError or IndexError for ids, masks and lengths that do not fit.
+    """
+
+    def __init__(self, model, source, mask=None, max_len=None, bos_id=1, cached=True, forbid=None):
+        xp = array_module(source)
+        self.model, self.mask, self.memory = model, None, None
+        self.has_encoder = hasattr(model, "encode")
+        size = model.src_embedding.vocab_size if self.has_encoder else model.vocab_size
+        check_ids(model, "src" if self.has_encoder else "prompt", source, size, ndim=2)
+        pad_id = getattr(model, "pad_id", None)
+        if forbid is None:
+            forbid = [bos_id, pad_id] if self.has_encoder else [] if pad_id is None else [pad_id]
+        self.forbid = list(forbid)
+        if self.has_encoder:
+            self.memory, self.mask = model.encode(source) if mask is None else model.encode(source, mask)
+            self.ids = xp.full((len(source), 1), bos_id, source.dtype)  # (N, 1)
+        else:
+            self.ids, self.mask = pad_left(source, source != pad_id if mask is None else mask)
+        self.n_start = self.ids.shape[1]
+        self.max_len = self._limit(max_len)
+        self.cache = None
+        if cached and "cache" in inspect.signature(model.decode).parameters:
+            memory = MemoryCache() if self.has_encoder else None
+            capacity = self.n_start + self.max_len - 1  # the last token is written, but not read
+            self.cache = KeyValueCache(capacity, getattr(model, "window", None), memory)
+
+    def _limit(self, max_len):
+        """Return how many new tokens there may be."""
+        longest = self.model.config.get("max_len")
+        if max_len is None and longest is None:
+            raise ValueError("this model has no max_len of its own, so max_len must be given")
+        limit = longest - self.n_start + 1 if max_len is None else max_len
+        if limit < 1:
+            raise ValueError(f"max_len must be at least 1, got {limit}")
+        return limit
+
+    @property
+    def n_new(self):
+        """How many tokens each sentence has got so far."""
+        return self.ids.shape[1] - self.n_start
+
+    def next_logits(self):
+        """Return the logits (N, V) of the token that comes next; after each call, call `append` once."""
+        xp, model = array_module(self.ids), self.model
+        if self.cache is None:
+            unread, options = self.ids, {}
+        else:
+            unread, options = self.ids[:, self.cache.length :], {"cache": self.cache}
+        if self.has_encoder:
+            x = model.decode(unread, self.memory, self.mask, **options)  # (N, T, D)
+            if self.cache is not None:
+                self.memory = None  # its keys and values are in the cache now
+        else:
+            mask = self.mask if self.cache is None or self.n_new == 0 else None
+            x = model.decode(unread, mask, **options)
+        logits = model.output(x[:, -1])  # (N, V)
+        if self.forbid:
+            logits[:, self.forbid] = -xp.inf
+        return logits
+
+    def append(self, chosen):
+        """Add the next token of each sentence, (N,)."""
+        xp = array_module(self.ids)
+        self.ids = xp.concatenate([self.ids, chosen[:, None].astype(self.ids.dtype)], 1)
+        if not self.has_encoder:
+            self.mask = xp.concatenate([self.mask, xp.ones((len(chosen), 1), bool)], 1)
+
+    def keep_rows(self, rows):
+        """Go on with sentences `rows` (N',) of the batch, which may be fewer, more, or others than before."""
+        self.ids, self.mask = self.ids[rows], self.mask[rows]
+        if self.cache is not None:
+            self.cache.keep_rows(rows)
+        if self.memory is not None:
+            self.memory = self.memory[rows]
+
+
+def pad_left(ids, mask):
+    """Move the padding of each sentence to its left: ids and mask (N, T) -> the same, the text at the right end."""
+    if getattr(mask, "shape", None) != ids.shape or mask.dtype.kind != "b":
+        raise ValueError(f"mask must be boolean of shape {tuple(ids.shape)}, True at real tokens, got {describe(mask)}")
+    if not bool(mask.any(1).all()):
+        raise ValueError("every prompt needs at least one token that is no padding")
+    xp = array_module(ids)
+    order = xp.argsort(mask, axis=1, kind="stable")  # False before True, and otherwise as it was
+    return xp.take_along_axis(ids, order, 1), xp.take_along_axis(mask, order, 1)
+
+
+def fill_id(model, eos_id):
+    """Return the id that follows the end of a sentence: the model's `pad_id`, or where it has none, the end again."""
+    pad_id = getattr(model, "pad_id", None)
+    return (eos_id or 0) if pad_id is None else pad_id
+
+
+def write(text, choose, eos_id=None):
+    """Let `choose(logits (N, V), ids (N, T))` pick token after token; return the new ones, (N, T').
+
+    A sentence ends with `eos_id` (None: never). Writing stops when all have ended, or after `text.max_len` tokens.
+    """
+    xp = array_module(text.ids)
+    ended = xp.zeros(len(text.ids), bool)
+    while text.n_new < text.max_len and not bool(ended.all()):
+        chosen = choose(text.next_logits(), text.ids)  # (N,)
+        if eos_id is not None:
+            chosen = xp.where(ended, fill_id(text.model, eos_id), chosen)
+            ended |= chosen == eos_id
+        text.append(chosen)
+    return text.ids[:, text.n_start :]

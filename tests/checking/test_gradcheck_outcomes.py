@@ -369,3 +369,22 @@ def test_activations_and_random_generators_are_put_back_too():
     linear = Linear()
     gradcheck(linear, x_of(3, 5))
     assert set(vars(linear)) == {"W", "b"}
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_backward_that_already_takes_a_step_is_mutation(in_place):
+    def backward(self, dy):
+        dx = Linear.backward(self, dy)
+        if in_place:
+            self.W -= 0.1 * self.dW
+        else:
+            self.W = self.W - 0.1 * self.dW
+        return dx
+
+    layer = broken(Linear, backward=backward)()
+    weight, values = layer.W, layer.W.copy()
+    report = gradcheck(layer, x_of(3, 5))
+    assert report.status == "MUTATED"
+    assert "backward changes the parameter W" in str(report)
+    assert layer.W is weight
+    np.testing.assert_array_equal(weight, values)

@@ -10,6 +10,7 @@ import numpy as np
 from ..backend import array_module
 from .contracts import Reference, same
 from .trees import differentiable, leaves
+from .trial import identical
 from .vacuity import randomize, some
 from .walk import first_nonfinite, record, sublayers
 
@@ -49,7 +50,9 @@ def first_run(check):
     dys = upstream_for(check, again)
     copies = [dy.copy() for dy in dys]
     kept = [y.copy() for y in again]
+    after_forward = trial.snapshot()
     attempt(check, "backward", trial.backward, dys)
+    _look_for_changed_parameters(check, after_forward)
     _look_for_mutation(check, "backward", before, held)
     _look_for_mutated(check, "dy, the upstream gradient,", "backward", dys, copies)
     _look_for_mutated(check, "the output of forward", "backward", again, kept)
@@ -95,14 +98,26 @@ def _replay_offer(check):
 def _look_for_mutation(check, who, before, held):
     _look_for_mutated(check, None, who, check.trial.inputs, before)
     for slot, values in held:
-        if not _identical(slot.get(), values):
+        if not identical(slot.get(), values):
             slot.get()[...] = values
             raise Stop("MUTATED", f"{who} changes the parameter {slot.name}; only an optimizer may")
 
 
+def _look_for_changed_parameters(check, after_forward):
+    """Parameters that came to light with the first backward: did it change them, or did forward before?"""
+    for slot in check.trial.subject.parameters():
+        for place in slot.data:
+            where = id(place.holder), place.attribute, place.key
+            if where in after_forward and not identical(place.get(), after_forward[where][1]):
+                raise Stop("MUTATED", f"backward changes the parameter {slot.name}; only an optimizer may")
+            array, values = check.trial.held.get(where, (None, None))
+            if array is place.get() and array is not None and not identical(array, values):
+                raise Stop("MUTATED", f"forward changes the parameter {slot.name}; only an optimizer may")
+
+
 def _look_for_mutated(check, what, who, arrays, copies):
     for i, (array, copy) in enumerate(zip(arrays, copies, strict=True)):
-        if not _identical(array, copy):
+        if not identical(array, copy):
             name = what or f"its input {check.trial.names[i]}"
             raise Stop("MUTATED", f"{who} changes {name} in place: work on a copy")
 
@@ -137,10 +152,6 @@ def _where_nonfinite(check):
     started, finished = record(check.trial.layer, lambda: check.trial.gradients(check.dys))
     found = first_nonfinite(started, finished)
     return f"; it first appears in the {found[2]} of {found[0]} ({found[1]})" if found else ""
-
-
-def _identical(a, b):
-    return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
 
 
 def finite(x):

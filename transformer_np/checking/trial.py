@@ -42,7 +42,7 @@ class Trial:
         self.names += [name for name, _ in leaves(kwargs)]
         self.inputs = [self._working_copy(array) for _, array in given]
         self.forwards = 0
-        self.slots, self.saved, self.attributes = [], [], []
+        self.slots, self.saved, self.attributes, self.held = [], [], [], {}
         self._astyped = None
         self.problems = []
 
@@ -63,6 +63,7 @@ class Trial:
         """Bring the parameters that can already be found to the dtype of the check."""
         holders = [] if self.layer is None else [self.layer, *(part for _, part in sublayers(self.layer))]
         self.attributes = [(holder, dict(vars(holder))) for holder in holders if hasattr(holder, "__dict__")]
+        self.held = self.snapshot()
         slots = self.subject.parameters()
         self.saved = [
             (slot, slot.get(), slot.get().copy(), [(place, place.get()) for place in slot.grads]) for slot in slots
@@ -75,6 +76,19 @@ class Trial:
             self._convert(slot)
         self.slots = slots
         self.clear_gradients()
+
+    def snapshot(self):
+        """Copy every float array in the attributes of the subject: {place: (array, copy)}."""
+        found = {}
+        for holder, _ in self.attributes:
+            for attribute, value in vars(holder).items():
+                items = (
+                    value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+                )
+                for key, array in [(None, value), *items]:
+                    if differentiable(array):
+                        found[id(holder), attribute, key] = array, array.copy()
+        return found
 
     def find_arrays(self):
         """List the arrays to differentiate. Call after one forward and backward: some classes make `dW` only then.
@@ -115,6 +129,9 @@ class Trial:
             slot.set(array)
             for place, gradient in gradients:
                 place.set(gradient)
+        for array, values in self.held.values():
+            if not identical(array, values):
+                array[...] = values
         for holder, attributes in self.attributes:  # what forward and backward kept, too
             vars(holder).clear()
             vars(holder).update(attributes)
@@ -234,6 +251,11 @@ def _from_dict(returned, name):
         if key in returned:
             return returned[key]
     return None
+
+
+def identical(a, b):
+    """Say whether two arrays hold the same numbers, NaN included."""
+    return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
 
 
 def _copy(value):

@@ -4,6 +4,7 @@ from .activations import ReLU, Sigmoid, SiLU, Tanh
 from .additive_attention import AdditiveAttention
 from .alibi import ALiBi
 from .attention import ScaledDotProductAttention
+from .blockwise_attention import BlockwiseAttention
 from .conv1d import Conv1D
 from .decoder import Decoder, DecoderLayer
 from .dropout import Dropout
@@ -33,6 +34,7 @@ __all__ = [
     "RNN",
     "ALiBi",
     "AdditiveAttention",
+    "BlockwiseAttention",
     "Conv1D",
     "Decoder",
     "DecoderLayer",

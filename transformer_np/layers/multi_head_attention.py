@@ -1,8 +1,9 @@
 """Multi-head attention: several attentions side by side, each in a projection of its own."""
 
-from ..checks import check_floats, check_mask, check_positive
+from ..checks import check_choice, check_floats, check_mask, check_positive
 from ..module import Module, is_inference
 from .attention import ScaledDotProductAttention, check_bias
+from .blockwise_attention import BlockwiseAttention
 from .linear import Linear
 from .rotary import RotaryPositions
 
@@ -44,6 +45,9 @@ class MultiHeadAttention(Module):
     rotary="interleaved" or "halves": queries and keys turn by their positions (see RotaryPositions): 0, 1, 2 .., or the
     integers `positions` (T,) or (B, T) given to forward.
     scale and the `bias` given to forward: see ScaledDotProductAttention.
+    attention="blockwise": the same result in memory that grows with T + S, not T S, from blocks of `block` queries and
+    keys; causal=True then stands for a look-ahead mask, which is never made. `weights` stays None. See
+    BlockwiseAttention.
     cache: while a text is generated, keys and values of earlier tokens need not be computed again. Forward hands the
     new ones to `cache.extend(self, k, v)`, which returns all of them, (B, G, S, K); with key=None it takes those that
     `cache[self]` holds, as cross-attention does after the first token. For use within `inference()`.
@@ -66,12 +70,18 @@ class MultiHeadAttention(Module):
         rotary=None,
         rotary_base=10000.0,
         scale=None,
+        attention="plain",
+        block=128,
+        causal=False,
         dropout=0.0,
         bias=True,
         seed=None,
         dtype="float32",
     ):
         super().__init__(seed, dtype)
+        check_choice(self, "attention", attention, ("plain", "blockwise"))
+        if causal and attention == "plain":
+            raise ValueError('MultiHeadAttention: causal=True needs attention="blockwise"; give forward a mask instead')
         d_key, d_value = (d_model if d is None else d for d in (d_key, d_value))
         n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
         check_positive(self, d_model=d_model, n_heads=n_heads, n_kv_heads=n_kv_heads, d_key=d_key, d_value=d_value)
@@ -92,7 +102,10 @@ class MultiHeadAttention(Module):
         if rotary is not None:
             self.rotary_q = RotaryPositions(d_head, rotary, base=rotary_base, dtype=dtype)
             self.rotary_k = RotaryPositions(d_head, rotary, base=rotary_base, dtype=dtype)
-        self.attention = ScaledDotProductAttention(dropout, scale=scale, **options)
+        if attention == "plain":
+            self.attention = ScaledDotProductAttention(dropout, scale=scale, **options)
+        else:
+            self.attention = BlockwiseAttention(dropout, block=block, causal=causal, scale=scale, **options)
         self.w_o = Linear(n_heads * d_head, d_model, bias, **options)
 
     @property

@@ -101,13 +101,21 @@ class T5(Module):
         x = self.src_dropout(self.src_embedding(src))  # (B, S, D)
         return self.memory_dropout(self.encoder(x, src_mask[:, None, None, :])), src_mask
 
-    def decode(self, tgt, memory, src_mask, tgt_mask=None):
-        """tgt (B, T), memory (B, S, D), src_mask (B, S) -> what the output projection takes (B, T, D)."""
-        may_look = look_ahead_mask(tgt.shape[1], array_module(tgt))  # (1, 1, T, T)
+    def decode(self, tgt, memory, src_mask, tgt_mask=None, cache=None):
+        """tgt (B, T), memory (B, S, D), src_mask (B, S) -> what the output projection takes (B, T, D).
+
+        With a KeyValueCache, tgt are the T tokens that follow those the cache has seen, all of them real; after the
+        first ones memory may be None, since its keys and values are in the cache too.
+        """
+        n_before = 0 if cache is None else cache.length
+        n_keys = n_before + tgt.shape[1]
+        may_look = look_ahead_mask(n_keys, array_module(tgt))[:, :, n_before:]  # (1, 1, T, n_keys)
         if tgt_mask is not None:
             may_look = may_look & real_tokens(self, "tgt_mask", tgt, tgt_mask, self.pad_id)[:, None, None, :]
         x = self.tgt_dropout(self.tgt_embedding(tgt))  # (B, T, D)
-        x = self.output_dropout(self.decoder(x, memory, may_look, src_mask[:, None, None, :]))
+        x = self.output_dropout(self.decoder(x, memory, may_look, src_mask[:, None, None, :], cache))
+        if cache is not None:
+            cache.length = n_keys
         return x * self.output_scale
 
     def backward(self, dlogits):

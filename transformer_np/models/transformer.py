@@ -126,7 +126,7 @@ class Transformer(Module):
         x = self.tgt_dropout(self.tgt_positions(self.tgt_embedding(tgt), n_before))  # (B, T, D)
         x = self.decoder(x, memory, may_look, src_mask[:, None, None, :], cache)
         if cache is not None:
-            cache.length += tgt.shape[1]
+            cache.length = n_keys
         return x
 
     def backward(self, dlogits):

@@ -14,7 +14,7 @@ V, D, H, N, MAX_LEN = 29, 24, 4, 2, 40
 
 
 def in_float64(model):
-    """Llama's norms and rotary angles are computed in float32 by Hugging Face whatever the model is; here in float64."""
+    """Hugging Face computes Llama's norms and rotary angles in float32, whatever the model is; here in float64."""
 
     def norm(self, x):
         return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
@@ -35,7 +35,7 @@ def in_float64(model):
 
 
 def gpt_twins(seed=0, tie=True, dtype="float64", **options):
-    """Return (ours, theirs, pairs): pairs are (name, our Parameter, theirs, view), `view` of theirs lies as ours does."""
+    """Return (ours, theirs, pairs), pairs being (name, our Parameter, theirs, view): `view` lets theirs lie as ours."""
     sizes = {"vocab_size": V, "d_model": D, "n_heads": H, "n_layers": N, "max_len": MAX_LEN, "dropout": 0.0, **options}
     config = transformers.GPT2Config(
         vocab_size=sizes["vocab_size"],
@@ -112,7 +112,8 @@ def llama_names(ours, theirs):
         yield mine.norm1.gamma, layer.input_layernorm.weight, same
         yield mine.norm2.gamma, layer.post_attention_layernorm.weight, same
         for x in "qkvo":
-            yield getattr(mine.self_attention, f"w_{x}").weight, getattr(layer.self_attn, f"{x}_proj").weight, transposed
+            linear = getattr(layer.self_attn, f"{x}_proj")
+            yield getattr(mine.self_attention, f"w_{x}").weight, linear.weight, transposed
         yield mine.feed_forward.linear_gate.weight, layer.mlp.gate_proj.weight, transposed
         yield mine.feed_forward.linear1.weight, layer.mlp.up_proj.weight, transposed
         yield mine.feed_forward.linear2.weight, layer.mlp.down_proj.weight, transposed

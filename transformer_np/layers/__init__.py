@@ -5,6 +5,7 @@ from .additive_attention import AdditiveAttention
 from .alibi import ALiBi
 from .attention import ScaledDotProductAttention
 from .blockwise_attention import BlockwiseAttention
+from .checkpoint import Checkpoint
 from .conv1d import Conv1D
 from .decoder import Decoder, DecoderLayer
 from .dropout import Dropout
@@ -35,6 +36,7 @@ __all__ = [
     "ALiBi",
     "AdditiveAttention",
     "BlockwiseAttention",
+    "Checkpoint",
     "Conv1D",
     "Decoder",
     "DecoderLayer",

@@ -3,6 +3,7 @@
 from ..checks import check_choice, check_floats, check_mask, check_positive
 from ..module import Module
 from .attention import check_bias
+from .checkpoint import Checkpoint
 from .dropout import Dropout
 from .feed_forward import FeedForward, GatedFeedForward
 from .layer_norm import LayerNorm
@@ -104,7 +105,8 @@ class Decoder(Module):
     """N decoder layers one after another; with norm="pre" a final layer norm.
 
     Shapes: x (B, T, D), memory (B, S, D), mask broadcastable to (B, H, T, T), memory_mask to (B, H, T, S), y (B, T, D).
-    norm_layer, gated, attention and position_bias: see Encoder; the position bias is that of self-attention.
+    norm_layer, gated, attention, checkpoint and position_bias: see Encoder; the position bias is that of
+    self-attention.
     Backward returns (dx, dmemory); every layer looks at the memory, so their gradients add up.
     Source: section 3.1 and figure 1, right.
     """
@@ -124,6 +126,7 @@ class Decoder(Module):
         norm_layer=LayerNorm,
         gated=False,
         attention=None,
+        checkpoint=False,
         eps=1e-5,
         bias=True,
         seed=None,
@@ -137,6 +140,8 @@ class Decoder(Module):
         self.layers = [
             DecoderLayer(d_model, n_heads, d_ff, dropout, norm, activation, **options) for _ in range(n_layers)
         ]
+        if checkpoint:
+            self.layers = [Checkpoint(layer) for layer in self.layers]
         has_final_norm = norm == "pre" if final_norm is None else final_norm
         self.final_norm = norm_layer(d_model, eps, dtype=dtype) if has_final_norm else None
 

@@ -3,6 +3,7 @@
 from ..checks import check_choice, check_floats, check_mask, check_positive
 from ..module import Module
 from .attention import check_bias
+from .checkpoint import Checkpoint
 from .dropout import Dropout
 from .feed_forward import FeedForward, GatedFeedForward
 from .layer_norm import LayerNorm
@@ -91,6 +92,7 @@ class Encoder(Module):
     Shapes: x (B, S, D), mask boolean and broadcastable to (B, H, S, S), y (B, S, D). `final_norm` overrides the default
     (True for "pre", False for "post"). norm_layer, gated and attention: see EncoderLayer.
     position_bias: a RelativePositionBias whose bias every layer adds to its scores; it gets the sum of their gradients.
+    checkpoint=True: less memory for one more forward of each layer in backward (see Checkpoint).
     Source: section 3.1 and figure 1, left.
     """
 
@@ -109,6 +111,7 @@ class Encoder(Module):
         norm_layer=LayerNorm,
         gated=False,
         attention=None,
+        checkpoint=False,
         eps=1e-5,
         bias=True,
         seed=None,
@@ -122,6 +125,8 @@ class Encoder(Module):
         self.layers = [
             EncoderLayer(d_model, n_heads, d_ff, dropout, norm, activation, **options) for _ in range(n_layers)
         ]
+        if checkpoint:
+            self.layers = [Checkpoint(layer) for layer in self.layers]
         has_final_norm = norm == "pre" if final_norm is None else final_norm
         self.final_norm = norm_layer(d_model, eps, dtype=dtype) if has_final_norm else None
 

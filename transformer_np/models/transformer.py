@@ -24,6 +24,7 @@ class Transformer(Module):
     as in section 3.4; both sides then have one vocabulary).
     final_norm: a layer norm after each stack; by default only with norm="pre".
     position_layout, first_position: `layout` and `first` of SinusoidalPositions, for weights trained elsewhere.
+    checkpoint=True: keep less for backward, and compute each layer's forward once more there (see Checkpoint).
     Backward: the parts' backwards in reverse order; the gradient reaches the encoder through `memory`, its output, to
     which every decoder layer adds. Returns (None, None): ids have no gradient.
     Raises ValueError or IndexError for ids, lengths, masks and options that do not fit.
@@ -54,6 +55,7 @@ class Transformer(Module):
         eps=1e-5,
         position_layout="interleaved",
         first_position=0,
+        checkpoint=False,
     ):
         self.config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__(seed, dtype)
@@ -71,7 +73,7 @@ class Transformer(Module):
             )
         self.pad_id = pad_id
         options = {"seed": self.rng, "dtype": dtype}
-        stack = {"final_norm": final_norm, "eps": eps, "bias": bias, **options}
+        stack = {"final_norm": final_norm, "eps": eps, "bias": bias, "checkpoint": checkpoint, **options}
         place = {"layout": position_layout, "first": first_position} if positions == "sinusoidal" else {}
 
         self.src_embedding = Embedding(src_vocab_size, d_model, **options)

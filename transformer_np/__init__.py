@@ -9,7 +9,7 @@ import importlib
 from . import layers, masks, optim
 from .generation import beam_search, greedy, sample
 from .losses import CrossEntropy, SumOfLosses
-from .models import BERT, GPT, T5, Llama, Transformer, ViT, load
+from .models import BERT, GPT, T5, ConvEncoder, Llama, Seq2SeqRNN, Transformer, ViT, load
 from .module import Module, Parameter, inference
 from .optim import SGD, Adam, AdamW, LinearSchedule, NoamSchedule, clip_grad_norm
 from .version import __version__
@@ -31,12 +31,14 @@ __all__ = [
     "T5",
     "Adam",
     "AdamW",
+    "ConvEncoder",
     "CrossEntropy",
     "LinearSchedule",
     "Llama",
     "Module",
     "NoamSchedule",
     "Parameter",
+    "Seq2SeqRNN",
     "SumOfLosses",
     "TrainStep",
     "Transformer",

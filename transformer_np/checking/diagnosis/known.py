@@ -196,7 +196,10 @@ def matches(c, recognised):
     student = recognised.bring(role, c.a)
     found = []
     for mistake in layer.mistakes:
-        wrong = mistake.wrong(dy, cache)
+        try:
+            wrong = mistake.wrong(dy, cache)
+        except (ValueError, IndexError):
+            continue  # it needs an axis that these arrays do not have, such as that of the sequence
         if role not in wrong or c.equal(wrong[role], right[role]) or not c.equal(student, wrong[role]):
             continue
         whole = {**right, **wrong}

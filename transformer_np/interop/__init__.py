@@ -4,6 +4,6 @@ None of the libraries is needed, but for PyTorch by `interop.torch`. Files are t
 offsets are checked before anything is made, and nothing that is read can run code.
 """
 
-from . import ctranslate2, llama2c, torch
+from . import ctranslate2, huggingface, llama2c, torch
 
-__all__ = ["ctranslate2", "llama2c", "torch"]
+__all__ = ["ctranslate2", "huggingface", "llama2c", "torch"]

@@ -43,6 +43,7 @@ def gpt_twins(seed=0, tie=True, dtype="float64", **options):
         n_head=sizes["n_heads"],
         n_layer=sizes["n_layers"],
         n_positions=sizes["max_len"],
+        n_inner=sizes.get("d_ff"),
         tie_word_embeddings=tie,
         resid_pdrop=0.0,
         embd_pdrop=0.0,

@@ -78,8 +78,9 @@ def probabilities(logits, temperature=1.0, top_k=None, top_p=None):
     """
     xp = array_module(logits)
     logits = logits.astype("float64")  # (N, V)
-    logits -= logits.max(-1, keepdims=True)  # so that nothing overflows, however small the temperature
-    logits /= temperature
+    logits -= logits.max(-1, keepdims=True)
+    with np.errstate(over="ignore"):  # at a tiny temperature all but the largest become -inf, as they should
+        logits /= temperature
     if top_k is not None and top_k < logits.shape[-1]:
         logits[logits < -xp.partition(-logits, top_k - 1, axis=-1)[:, top_k - 1 : top_k]] = -xp.inf
     p = xp.exp(logits)

@@ -4,9 +4,9 @@ import argparse
 import sys
 
 from ..version import __version__
-from . import gradcheck, info, train, translate
+from . import bench, gradcheck, info, train, translate
 
-COMMANDS = (train, translate, gradcheck, info)
+COMMANDS = (train, translate, gradcheck, bench, info)
 
 
 def main(arguments=None):

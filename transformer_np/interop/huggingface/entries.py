@@ -94,6 +94,15 @@ class Config:
         is_id = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < vocab_size
         return value if is_id else default
 
+    def own_pad_id(self, vocab_size):
+        """Return pad_token_id if it is a token of its own, else None.
+
+        Many give the end token for it; that one stands in texts too, where transformers looks at it, as ours must.
+        """
+        pad_id = self.pad_id(vocab_size)
+        used = [self.content.get(f"{name}_token_id") for name in ("bos", "eos")]
+        return None if any(pad_id in (u if isinstance(u, list) else [u]) for u in used) else pad_id
+
     def must_be(self, **values):
         """Raise ValueError where a key is there with another value than the given one, which is its default."""
         for key, value in values.items():

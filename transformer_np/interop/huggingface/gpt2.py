@@ -25,7 +25,7 @@ def read_config(config, tensors):
         "dropout": config.number("resid_pdrop", 0.1),
         "max_len": config.size("n_positions", 1024),
         "tie_embeddings": config.get("tie_word_embeddings", True) is not False,
-        "pad_id": config.pad_id(vocab_size),
+        "pad_id": config.own_pad_id(vocab_size),
         "activation": config.activation("activation_function", "gelu_new"),
         "eps": config.number("layer_norm_epsilon", 1e-5),
     }

@@ -25,7 +25,7 @@ def read_config(config, tensors):
         "n_kv_heads": n_kv_heads,
         "max_len": config.size("max_position_embeddings", 2048),
         "tie_embeddings": config.get("tie_word_embeddings", False) is True,
-        "pad_id": config.pad_id(vocab_size),
+        "pad_id": config.own_pad_id(vocab_size),
         "window": window if config.get("model_type") == "mistral" else None,
         "d_head": d_head,
         "rotary_base": rotary_base(config),

@@ -42,6 +42,20 @@ def test_ten_names_come_out_as_from_ctranslate2(transliteration):
 
 
 @with_weights
+def test_beam_search_finds_the_same_names(transliteration):
+    """All four of each, when it stops as CTranslate2 does; and the same best ones when it searches on to the end."""
+    model, source, target = transliteration
+    ids = ids_of(NAMES["names"], source)
+    settings = {"beam_size": 4, "length_penalty": 1.0, "length_rule": "power", "max_len": 30}
+    found, scores = tnp.beam_search(model, ids, n_best=4, early_stopping=True, return_scores=True, **settings)
+    for row, row_scores, result in zip(found, scores, NAMES["beam 4"], strict=True):
+        assert words_of(row, target) == result["hypotheses"]
+        np.testing.assert_allclose(row_scores, result["scores"], rtol=0, atol=2e-5)
+    best = words_of(tnp.beam_search(model, ids, **settings), target)
+    assert best == [result["hypotheses"][0] for result in NAMES["beam 4"]]
+
+
+@with_weights
 def test_every_hypothesis_has_the_score_that_ctranslate2_gives_it(transliteration):
     """A score is the mean log-probability of the tokens, </s> included; both compute in float32."""
     model, source, target = transliteration

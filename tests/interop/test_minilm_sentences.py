@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2 by our BERT: the sentence vectors of transformers, the right neighbours, and training that goes on."""
+"""all-MiniLM-L6-v2 by our BERT: the sentence vectors of transformers, the right neighbours, and training."""
 
 import itertools
 from pathlib import Path

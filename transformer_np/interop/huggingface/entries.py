@@ -81,6 +81,20 @@ class Config:
             raise ValueError(f"config.json: {key} must be a number of at least 0, got {value!r:.60}")
         return float(value)
 
+    def table(self, key):
+        """Return an object, {} where it is null or missing."""
+        value = self.content.get(key)
+        if value is not None and not isinstance(value, dict):
+            raise ValueError(f"config.json: {key} must be an object, got {value!r:.60}")
+        return value or {}
+
+    def text(self, key, default):
+        """Return a string."""
+        value = self.content.get(key, default)
+        if not isinstance(value, str):
+            raise ValueError(f"config.json: {key} must be a string, got {value!r:.60}")
+        return value
+
     def activation(self, key, default):
         """Return our name of an activation."""
         value = self.content.get(key, default)

@@ -1,7 +1,7 @@
 """Llama, and Mistral, which is a Llama that looks back a limited way. Rotary positions turn halves of a head."""
 
 from ...models import Llama
-from .entries import activation_name, linear, norm, table
+from .entries import Config, activation_name, linear, norm, table
 
 MODEL, TYPES = Llama, ("llama", "mistral")
 PREFIX = "model."
@@ -36,12 +36,12 @@ def read_config(config, tensors):
 
 def rotary_base(config):
     """Return the base of the rotary positions; ValueError where they are stretched by a rule that ours do not know."""
-    rules = [config.get("rope_parameters"), config.get("rope_scaling")]  # transformers 5, and 4
-    for rule in rules:
-        kind = "default" if rule is None else rule.get("rope_type", rule.get("type", "default"))
+    new, old = (Config(config.table(key)) for key in ("rope_parameters", "rope_scaling"))  # transformers 5, and 4
+    for rule in (new, old):
+        kind = rule.get("rope_type", rule.get("type", "default"))
         if kind != "default":
             raise ValueError(f"config.json: rotary positions of the type {kind!r:.60} have no counterpart")
-    return float((rules[0] or {}).get("rope_theta", config.number("rope_theta", 10000.0)))
+    return new.number("rope_theta", config.get("rope_theta", 10000.0))
 
 
 def arguments(model):

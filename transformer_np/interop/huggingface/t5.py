@@ -15,7 +15,7 @@ def read_config(config, tensors):
     Whether the decoder's output is scaled tells the versions apart, and so whether it is tied: transformers 4 says it
     by tie_word_embeddings; transformers 5 by scale_decoder_outputs, and of tie_word_embeddings always says true.
     """
-    gate, _, activation = config.get("feed_forward_proj", "relu").rpartition("-")
+    gate, _, activation = config.text("feed_forward_proj", "relu").rpartition("-")
     if gate not in ("", "gated"):
         raise ValueError(f"config.json: feed_forward_proj = {config.get('feed_forward_proj')!r:.60} has no counterpart")
     if gate and activation == "gelu":

@@ -84,6 +84,7 @@ class Search:
         self.text, self.score, self.eos_id, self.early_stopping = text, score, eos_id, early_stopping
         self.n_sentences, self.beam_size, self.n_results = len(text.ids), beam_size, n_results
         xp = array_module(text.ids)
+        self.sentences = xp.arange(self.n_sentences)[:, None]  # (B, 1): x[sentences, i] picks from each row of x
         # All M texts begin alike. So at first only one counts, else the M best would be M times the same.
         self.log_p = xp.full((self.n_sentences, beam_size), -xp.inf)  # (B, M)
         self.log_p[:, 0] = 0
@@ -95,14 +96,14 @@ class Search:
     def step(self):
         """Grow every text by one token; return whether the search is over."""
         xp, text = array_module(self.log_p), self.text
-        logits = text.next_logits().astype(self.log_p.dtype)  # (B, V) at first, then (B*M, V)
+        logits = text.next_logits()  # (B, V) at first, then (B*M, V)
         if text.n_new == 0:
             text.keep_rows(xp.arange(self.n_sentences).repeat(self.beam_size))
             logits = logits.repeat(self.beam_size, 0)  # (B*M, V)
         vocab_size = logits.shape[-1]
         log_p = self.log_p[..., None] + log_softmax(logits).reshape(self.n_sentences, self.beam_size, vocab_size)
         # Of 2 M continuations at most M end, one for each text, so M go on.
-        log_p, best = largest(log_p.reshape(self.n_sentences, -1), 2 * self.beam_size)  # (B, 2M)
+        log_p, best = self._largest(log_p.reshape(self.n_sentences, -1), 2 * self.beam_size)  # (B, 2M)
         parents, tokens = best // vocab_size, best % vocab_size
 
         n = text.n_new + 1
@@ -110,31 +111,39 @@ class Search:
         if n == text.max_len:
             ends[:] = True
         finishes = ends & (xp.arange(ends.shape[1]) < self.beam_size) & ~self.done[:, None]
-        self._finish(finishes, log_p, parents, tokens, n)
+        if bool(finishes.any()):
+            self._finish(finishes, log_p, parents, tokens, n)
 
-        self.log_p, going = largest(xp.where(ends, -xp.inf, log_p), self.beam_size)  # (B, M)
-        rows = xp.take_along_axis(parents, going, 1) + self.beam_size * xp.arange(self.n_sentences)[:, None]
+        self.log_p, going = self._largest(xp.where(ends, -xp.inf, log_p), self.beam_size)  # (B, M)
+        rows = parents[self.sentences, going] + self.beam_size * self.sentences
         text.keep_rows(rows.reshape(-1))
-        text.append(xp.take_along_axis(tokens, going, 1).reshape(-1))
+        text.append(tokens[self.sentences, going].reshape(-1))
         self.done |= self._decided()
         return n == text.max_len or bool(self.done.all())
 
     def _finish(self, finishes, log_p, parents, tokens, n):
         """Put the continuations that finish, (B, 2M) True, among the finished texts, of which the best M stay."""
         xp = array_module(log_p)
-        if not bool(finishes.any()):
-            return
-        new_scores = xp.where(finishes, self.score(log_p, n), -xp.inf)
-        new_ids = xp.full((*tokens.shape, self.text.max_len), fill_id(self.text.model, self.eos_id))
+        ids = xp.full((*tokens.shape, self.text.max_len), fill_id(self.text.model, self.eos_id))  # (B, 2M, max_len)
         written = self.text.ids[:, self.text.n_start :].reshape(self.n_sentences, self.beam_size, n - 1)
-        new_ids[..., : n - 1] = xp.take_along_axis(written, parents[..., None], 1)
-        new_ids[..., n - 1] = tokens
-        scores = xp.concatenate([self.finished_scores, new_scores], 1)
-        self.finished_scores, kept = largest(scores, self.beam_size)
-        ids = xp.concatenate([self.finished_ids, new_ids], 1)
-        self.finished_ids = xp.take_along_axis(ids, kept[..., None], 1)
+        ids[..., : n - 1] = written[self.sentences, parents]
+        ids[..., n - 1] = tokens
+        scores = xp.where(finishes, self.score(log_p, n), -xp.inf)
+        scores = xp.concatenate([self.finished_scores, scores], 1)  # (B, 3M)
+        self.finished_scores, kept = self._largest(scores, self.beam_size)
+        ids = xp.concatenate([self.finished_ids, ids], 1)
+        self.finished_ids = ids[self.sentences, kept]
         lengths = xp.concatenate([self.finished_lengths, xp.full(tokens.shape, n)], 1)
-        self.finished_lengths = xp.take_along_axis(lengths, kept, 1)
+        self.finished_lengths = lengths[self.sentences, kept]
+
+    def _largest(self, x, k):
+        """Return the k largest of each row of x (B, L), in falling order, and where they stand; of equals the first."""
+        xp = array_module(x)
+        k = min(k, x.shape[1])
+        top = xp.argpartition(-x, k - 1, axis=1)[:, :k]
+        top.sort(axis=1)
+        top = top[self.sentences, xp.argsort(-x[self.sentences, top], axis=1, kind="stable")]
+        return x[self.sentences, top], top
 
     def _decided(self):
         """(B,): whether no text that is still followed can be among the results any more."""
@@ -158,13 +167,3 @@ def log_softmax(x):
     xp = array_module(x)
     x = x - x.max(-1, keepdims=True)
     return x - xp.log(xp.exp(x).sum(-1, keepdims=True))
-
-
-def largest(x, k):
-    """Return the k largest of each row of x (N, L), in falling order, and where they stand; of equals the first."""
-    xp = array_module(x)
-    k = min(k, x.shape[1])
-    top = xp.argpartition(-x, k - 1, axis=1)[:, :k]
-    top.sort(axis=1)
-    top = xp.take_along_axis(top, xp.argsort(-xp.take_along_axis(x, top, 1), axis=1, kind="stable"), 1)
-    return xp.take_along_axis(x, top, 1), top

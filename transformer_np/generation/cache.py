@@ -85,10 +85,13 @@ class KeyValueCache:
             self.n_padding = self.n_padding[rows]
         for arrays in self._arrays.values():
             for i, kept in enumerate(arrays):
-                chosen = kept[:, :, : self.length][rows]
-                if len(chosen) != len(kept):
-                    arrays[i] = array_module(kept).empty((len(chosen), *kept.shape[1:]), kept.dtype)
-                arrays[i][:, :, : self.length] = chosen
+                xp, filled = array_module(kept), slice(min(self.length, self.capacity))
+                if len(rows) == len(kept):
+                    moved = xp.flatnonzero(rows != xp.arange(len(rows)))
+                    kept[moved, :, filled] = kept[rows[moved], :, filled]
+                else:
+                    arrays[i] = xp.empty((len(rows), *kept.shape[1:]), kept.dtype)
+                    arrays[i][:, :, filled] = kept[rows, :, filled]
         if self.memory is not None:
             self.memory.keep_rows(rows)
 
@@ -104,6 +107,7 @@ class MemoryCache:
 
     def __init__(self):
         self._arrays = {}  # attention layer -> its keys and values, (B, G, S, K) each
+        self._sentences = None  # (B,): which sentence of the first batch each row belongs to
 
     def __getitem__(self, layer):
         """The layer's keys and values."""
@@ -112,6 +116,7 @@ class MemoryCache:
     def extend(self, layer, k, v):
         """Keep `layer`'s keys and values, and return them."""
         self._arrays[layer] = k, v
+        self._sentences = array_module(k).arange(len(k))
         return k, v
 
     def n_keys(self, n_new):
@@ -120,6 +125,9 @@ class MemoryCache:
 
     def keep_rows(self, rows):
         """Go on with sentences `rows` (N,) of the batch."""
+        before, self._sentences = self._sentences, self._sentences[rows]
+        if before.shape == self._sentences.shape and bool((before == self._sentences).all()):
+            return  # beams changed places within their sentences, which all look at the same memory
         for layer, arrays in self._arrays.items():
             self._arrays[layer] = tuple(kept[rows] for kept in arrays)
 

@@ -56,13 +56,13 @@ def test_padding_changes_nothing(model, facts):
 
 
 def test_it_can_be_trained_on(facts):
-    """A few steps by hand-written backprop: the vectors of two sentences are pulled towards given ones."""
+    """Three steps by hand-written backprop: the vectors of a sentence are pulled towards given ones."""
     model = huggingface.load(folder())
-    ids, mask = facts["ids"][:2], facts["mask"][:2]
-    target = np.random.default_rng(0).standard_normal((2, *ids.shape[1:], 384)).astype("float32")
-    optimizer, losses = tnp.Adam(model.parameters(), lr=1e-4), []
-    for _ in range(4):
-        difference = (model(ids, mask=mask) - target) * mask[:, :, None]
+    ids = facts["ids"][:1, :6]
+    target = np.random.default_rng(0).standard_normal((1, 6, 384)).astype("float32")
+    optimizer, losses = tnp.SGD(model.parameters(), lr=0.1), []
+    for _ in range(3):
+        difference = model(ids) - target
         losses.append(float((difference**2).mean()))
         model.zero_grad()
         model.backward(difference * (2 / difference.size))

@@ -211,7 +211,7 @@ def main():
     parser.add_argument("--picture", type=pathlib.Path, help="draw them to this file")
     args = parser.parse_args()
     lengths, widths, rows = sorted(args.lengths), sorted(args.widths), []
-    print("| width | length | kind | forward ms | forward and backward ms | times attention's | steps | path | memory MB |")
+    print("| width | length | kind | forward ms | with backward ms | times attention's | steps | path | memory MB |")
     print("|---|---|---|---|---|---|---|---|---|", flush=True)
     with threadpool_limits(args.threads):
         for width in widths:

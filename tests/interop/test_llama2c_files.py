@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import transformer_np as tnp
-from transformer_np.interop import llama2c
+from transformer_np.interop import huggingface, llama2c
 
 FOLDER = Path(__file__).parents[3] / "shared" / "data" / "stories260k"
 with_weights = pytest.mark.skipif(not FOLDER.is_dir(), reason="needs ../shared/data")
@@ -42,6 +42,13 @@ def test_every_token_of_the_story_is_the_likeliest(stories, story):
     ids = np.array([tokenizer.encode(story)])
     assert ids.shape == (1, 257)
     np.testing.assert_array_equal(model(ids[:, :-1]).argmax(-1), ids[:, 1:])
+
+
+@with_weights
+def test_the_story_goes_on_in_hugging_faces_layout(stories, story, tmp_path):
+    huggingface.save(stories[0], tmp_path)
+    ids = np.array([stories[1].encode(story)])
+    np.testing.assert_array_equal(huggingface.load(tmp_path)(ids[:, :-1]).argmax(-1), ids[:, 1:])
 
 
 @with_weights

@@ -22,11 +22,13 @@ class Entry:
     """Their tensor of `shape` is our parameters side by side along the last axis, transposed if it is a linear map's.
 
     (Theirs is (d_out, d_in) then, ours (d_in, d_out). GPT-2's are not: its Conv1D keeps them as we do.)
+    pairs_of: the width of a head whose features turn in pairs of neighbours here, and of halves there.
     """
 
     ours: tuple
     shape: tuple
     transposed: bool = False
+    pairs_of: int | None = None
 
     def to_ours(self, array, shapes):
         """Cut their tensor into our arrays, of these shapes."""
@@ -37,6 +39,9 @@ class Entry:
     def to_theirs(self, arrays):
         """Put our arrays together to their tensor."""
         array = np.concatenate(arrays, axis=-1)
+        if self.pairs_of is not None:  # features 0, 1, 2, 3 .. of a head become 0, 2 .. and then 1, 3 ..
+            pairs = array.reshape(len(array), -1, self.pairs_of // 2, 2)  # (D, H, K/2, 2)
+            array = pairs.swapaxes(-1, -2).reshape(array.shape)
         return np.ascontiguousarray((array.T if self.transposed else array).reshape(self.shape))
 
 

@@ -1,4 +1,10 @@
-"""Llama, and Mistral, which is a Llama that looks back a limited way. Rotary positions turn halves of a head."""
+"""Llama, and Mistral, which is a Llama that looks back a limited way.
+
+Rotary positions turn halves of a head. A Llama of ours that turns neighbours ("interleaved") is written with its
+features in their order, and so comes back with layout="halves".
+"""
+
+from dataclasses import replace
 
 from ...models import Llama
 from .entries import Config, activation_name, linear, norm, table
@@ -52,8 +58,6 @@ def arguments(model):
 
 def write_config(config):
     """Return their config."""
-    if config["layout"] != "halves":
-        raise ValueError(f"huggingface.save: Llama has layout='halves' only, got {config['layout']!r}")
     if config["max_len"] is None:
         raise ValueError("huggingface.save: Llama needs a max_len, got None")
     window = config["window"]
@@ -96,6 +100,10 @@ def layout(config):
         entries |= norm(f"{theirs}.input_layernorm", f"{ours}.norm1", d, shift=False)
         entries |= norm(f"{theirs}.post_attention_layernorm", f"{ours}.norm2", d, shift=False)
     entries |= norm("model.norm", "final_norm", d, shift=False)
+    if config.get("layout") == "interleaved":
+        for name in entries:
+            if name.endswith(("q_proj.weight", "k_proj.weight")):
+                entries[name] = replace(entries[name], pairs_of=config["d_head"])
     return entries | ({} if config["tie_embeddings"] else table("lm_head", "output", vocab_size, d))
 
 

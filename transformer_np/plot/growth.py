@@ -36,5 +36,5 @@ def _draw(ax, rows, key, label, unit):
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
     ax.set_xticks(factors, [f"×{f}" for f in factors])
-    ax.minorticks_off()
-    ax.tick_params(labelsize=8)
+    ax.tick_params(axis="x", which="minor", bottom=False)
+    ax.tick_params(which="both", labelsize=8)

@@ -1,4 +1,4 @@
-"""CTranslate2's models: its binary file of weights, and its vocabularies, as a Transformer. CTranslate2 is not needed.
+"""A Transformer from CTranslate2's files.
 
 The file, little-endian, versions 2 to 6: version (u32), name of the architecture, its revision (u32), the number of
 variables (u32); then for each its name, number of axes (u8), sizes (u32 each), and up to version 3 the bytes of an item
@@ -15,13 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..models import Transformer
-from .binary import BinaryReader
-
-TYPES = ("float32", "int8", "int16", "int32", "float16")  # from version 4 on; a fifth, bfloat16, NumPy does not know
-TYPE_OF_SIZE = {1: "int8", 2: "int16", 4: "float32"}  # before
-HEADS = {"TransformerBase": 8, "TransformerBig": 16}  # the names of old files stand for a number of heads
-ACTIVATIONS = {0: "relu", 1: "gelu_tanh", 2: "silu", 3: "gelu", 6: "sigmoid"}
+from ...models import Transformer
+from ..binary import BinaryReader
+from .layout import ACTIVATIONS, HEADS, TABLES, TYPE_OF_SIZE, TYPES, layout
 
 # What newer files say beside the weights: the values that our Transformer computes alike, None where any is.
 FLAGS = {
@@ -44,7 +40,7 @@ def load(path, max_len=512, dtype="float32"):
     """Return the Transformer of the folder `path`: the weights of its model.bin.
 
     Sources have no begin or end token; targets start with <s>, id 1, and end with </s>, id 2. `max_len` is a limit of
-    ours: the sines go on for ever.
+    ours: the sines go on for ever. Where the file has a table of positions instead, they come as learned ones.
     Raises FileNotFoundError, and ValueError, before anything is made, for a damaged file, quantised weights, and what
     our Transformer does not have, such as relative positions.
     """
@@ -58,7 +54,8 @@ def load(path, max_len=512, dtype="float32"):
         state = _state(config, weights, dtype)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    return Transformer(**config, max_len=max_len, dropout=0.0, dtype=dtype).load_state_dict(state).eval()
+    config.setdefault("max_len", max_len)
+    return Transformer(**config, dropout=0.0, dtype=dtype).load_state_dict(state).eval()
 
 
 def load_vocabularies(path):
@@ -151,16 +148,18 @@ def _config(name, flags, weights):
         "final_norm": "decoder/layer_norm/gamma" in weights,
         "activation": ACTIVATIONS[_same(flags, "activation", 0)],
         "tie_embeddings": tied,
-        "position_layout": "halves",
-        "first_position": 1,
+        **_positions(weights),
     }
 
 
-TABLES = {
-    "encoder/embeddings": "src_embedding",
-    "decoder/embeddings": "tgt_embedding",
-    "decoder/projection": "output",
-}
+def _positions(weights):
+    """Return the arguments for positions: sines in halves, or, where there is a table of rows, learned ones."""
+    rows = [weights.get(f"{side}/position_encodings/encodings") for side in ("encoder", "decoder")]
+    if all(table is None for table in rows):
+        return {"positions": "sinusoidal", "position_layout": "halves", "first_position": 1}
+    if any(table is None or table.shape != rows[0].shape for table in rows):
+        raise ValueError("encoder and decoder must both have position_encodings, of one shape")
+    return {"positions": "learned", "max_len": len(rows[0])}
 
 
 def _table(weights, name):
@@ -198,46 +197,6 @@ def _state(config, weights, dtype):
         raise ValueError(f"our Transformer has no place for {', '.join(sorted(weights))}")
     tied = {False: (), "target": ("output",), True: ("tgt_embedding", "output")}[config["tie_embeddings"]]
     return {name: array for name, array in state.items() if name not in [f"{part}.weight" for part in tied]}
-
-
-def layout(config):
-    """Return {CTranslate2's name: (our names, its shape, whether it is a linear map's matrix)}.
-
-    CTranslate2 stacks matrices that are multiplied with the same input, and keeps them as (d_out, d_in).
-    """
-    d, f = config["d_model"], config["d_ff"]
-    entries = {}
-
-    def linear(theirs, ours, d_in, d_out):
-        entries[f"{theirs}/weight"] = [f"{name}.weight" for name in ours], (d_out, d_in), True
-        entries[f"{theirs}/bias"] = [f"{name}.bias" for name in ours], (d_out,), False
-
-    def norm(theirs, ours):
-        entries[f"{theirs}/gamma"] = [f"{ours}.gamma"], (d,), False
-        entries[f"{theirs}/beta"] = [f"{ours}.beta"], (d,), False
-
-    for (theirs, ours), size in zip(TABLES.items(), ("src", "tgt", "tgt"), strict=True):
-        entries[f"{theirs}/weight"] = [f"{ours}.weight"], (config[f"{size}_vocab_size"], d), False
-    entries["decoder/projection/bias"] = ["output.bias"], (config["tgt_vocab_size"],), False
-    for side in ("encoder", "decoder"):
-        for i in range(config[f"n_{side}_layers"]):
-            theirs, ours = f"{side}/layer_{i}", f"{side}.layers.{i}"
-            attention = f"{ours}.self_attention"
-            linear(f"{theirs}/self_attention/linear_0", [f"{attention}.w_{x}" for x in "qkv"], d, 3 * d)
-            linear(f"{theirs}/self_attention/linear_1", [f"{attention}.w_o"], d, d)
-            norm(f"{theirs}/self_attention/layer_norm", f"{ours}.norm1")
-            if side == "decoder":
-                attention = f"{ours}.cross_attention"
-                linear(f"{theirs}/attention/linear_0", [f"{attention}.w_q"], d, d)
-                linear(f"{theirs}/attention/linear_1", [f"{attention}.w_{x}" for x in "kv"], d, 2 * d)
-                linear(f"{theirs}/attention/linear_2", [f"{attention}.w_o"], d, d)
-                norm(f"{theirs}/attention/layer_norm", f"{ours}.norm2")
-            linear(f"{theirs}/ffn/linear_0", [f"{ours}.feed_forward.linear1"], d, f)
-            linear(f"{theirs}/ffn/linear_1", [f"{ours}.feed_forward.linear2"], f, d)
-            norm(f"{theirs}/ffn/layer_norm", f"{ours}.norm{2 if side == 'encoder' else 3}")
-        if config["final_norm"]:
-            norm(f"{side}/layer_norm", f"{side}.final_norm")
-    return entries
 
 
 def _eps(path):

@@ -124,6 +124,13 @@ def test_attention_there_and_back(bias, widths):
     assert_same_state(back.state_dict(), mha.state_dict())
 
 
+def test_blockwise_attention_is_attention():
+    mha = shaken(layers.MultiHeadAttention(8, 4, attention="blockwise", block=2, dtype="float64", seed=0)).eval()
+    q, k = vectors(2, 3, 8), vectors(2, 5, 8)
+    y, _ = to_torch(mha)(tensor(q), tensor(k), tensor(k))
+    np.testing.assert_allclose(y.detach().numpy(), mha(q, k, k), **TOLERANCE)
+
+
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize(
     ("kind", "n_inputs"),
@@ -236,12 +243,13 @@ def test_nothing_is_shared():
         (layers.MultiHeadAttention(8, 4, 2), ValueError, "has no n_kv_heads"),
         (layers.MultiHeadAttention(8, 4, rotary="halves", scale=1.0), ValueError, "has no rotary, scale"),
         (layers.MultiHeadAttention(8, 4, d_head=3), ValueError, "has no d_head"),
+        (layers.MultiHeadAttention(8, 4, attention="blockwise", causal=True), ValueError, "has no causal"),
         (layers.EncoderLayer(8, 2, 12, gated=True), ValueError, "gated=True"),
         (layers.DecoderLayer(8, 2, 12, norm_layer=layers.RMSNorm), ValueError, "norm_layer=RMSNorm"),
         (layers.Encoder(1, 8, 2, 12, attention={"n_kv_heads": 1}), ValueError, "has no n_kv_heads"),
         (layers.Encoder(1, 8, 2, 12, position_bias=layers.RelativePositionBias(2)), ValueError, "position_bias"),
     ],
-    ids=["kind", "scaled", "grouped", "rotary", "d_head", "gated", "rms", "grouped stack", "position bias"],
+    ids=["kind", "scaled", "grouped", "rotary", "d_head", "causal", "gated", "rms", "grouped stack", "position bias"],
 )
 def test_what_pytorch_lacks(ours, error, message):
     with pytest.raises(error, match=message):

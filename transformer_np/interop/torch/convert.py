@@ -101,6 +101,7 @@ def _check_attention(ours):
         "d_head": ours.n_heads * ours.d_head != ours.d_model,
         "rotary": ours.rotary_q is not None,
         "scale": ours.attention.scale is not None,
+        "causal": getattr(ours.attention, "causal", False),  # of blockwise attention, which else computes the same
     }
     if any(unlike.values()):
         names = ", ".join(name for name, is_set in unlike.items() if is_set)

@@ -148,7 +148,7 @@ def test_a_batch_gives_what_each_sentence_gives_alone_cached_or_not(kind, beam_s
     mask = np.arange(5) < np.array([5, 2, 4, 1, 3, 5])[:, None]
     options = {"beam_size": beam_size, "max_len": 5, "eos_id": END, "return_scores": True}
     ids, scores = tnp.beam_search(model, source, mask=mask, **options)
-    again, scores_again = tnp.beam_search(model, source, mask=mask, cached=False, **options)
+    again, scores_again = tnp.beam_search(model, source, mask=mask, cache=False, **options)
     np.testing.assert_array_equal(ids, again)
     np.testing.assert_allclose(scores, scores_again, rtol=1e-12)
     for i in range(6):

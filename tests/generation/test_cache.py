@@ -1,12 +1,13 @@
 """The key/value cache: the same as computing the whole text anew, in every model, in bounded memory."""
 
+import functools
 import tracemalloc
 
 import numpy as np
 import pytest
 
 import transformer_np as tnp
-from transformer_np.generation import KeyValueCache, MemoryCache
+from transformer_np.generation import KeyValueCache, MemoryCache, SpillingCache
 from transformer_np.generation.writing import Text, at_rest, write
 
 V, FLOAT64 = 11, {"dtype": "float64"}
@@ -181,7 +182,7 @@ def test_a_window_bounds_the_cache_however_long_the_text():
             model.decode(token[:, None], cache=cache)
     assert cache.length == 9 + 60
     assert cache.nbytes == nbytes == 2 * 2 * 2 * (2 * 5 * 4) * 8  # keys and values, layers, B, (G, window, K), bytes
-    np.testing.assert_array_equal(got, tnp.greedy(model, IDS[:2], max_len=60, cached=False))
+    np.testing.assert_array_equal(got, tnp.greedy(model, IDS[:2], max_len=60, cache=False))
 
 
 def test_refusals_say_why_and_change_nothing():
@@ -200,3 +201,56 @@ def test_refusals_say_why_and_change_nothing():
         model.decode(IDS[:, :1], cache=cache)
     with pytest.raises(ValueError, match="capacity must be an integer of at least 1, got 0"):
         KeyValueCache(0)
+
+
+def where(cache):
+    """For each layer, whether its arrays lie on disk, in memory, or on the GPU."""
+    places = {np.memmap: "disk", np.ndarray: "memory"}
+    return [places.get(type(keys), "gpu") for keys, _ in cache._arrays.values()]
+
+
+@pytest.mark.parametrize("name", ["Llama", "Llama, window", "post"])
+def test_spilling_to_disk_gives_the_same_text(name, tmp_path):
+    model = made({**DECODER_ONLY, **ENCODER_DECODER}[name])
+    made_caches = []
+
+    def spilling(*arguments):
+        capacity = arguments[0] if model_window is None else model_window
+        one_layer = 2 * 3 * capacity * width * 8  # keys and values, sentences, places, G K, bytes
+        made_caches.append(SpillingCache(*arguments, host_bytes=one_layer, folder=tmp_path))
+        return made_caches[-1]
+
+    model_window = getattr(model, "window", None)
+    layers = model.layers if name in DECODER_ONLY else model.decoder.layers
+    width = layers[0].self_attention.n_kv_heads * layers[0].self_attention.d_head
+    np.testing.assert_array_equal(tnp.greedy(model, IDS, 10, cache=spilling), tnp.greedy(model, IDS, 10))
+    assert where(made_caches[-1]) == ["memory", "disk"]
+    on_disk = functools.partial(SpillingCache, folder=tmp_path)
+    expected = tnp.beam_search(model, IDS, 3, max_len=10, eos_id=2)
+    np.testing.assert_array_equal(tnp.beam_search(model, IDS, 3, max_len=10, eos_id=2, cache=on_disk), expected)
+    assert list(tmp_path.iterdir()) == []  # the files are gone
+    with pytest.raises(ValueError, match="budgets must be at least 0"):
+        SpillingCache(5, host_bytes=-1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", [*DECODER_ONLY, *ENCODER_DECODER])
+def test_on_a_gpu_and_spilling_from_it(name, tmp_path):
+    import cupy
+
+    model = made({**DECODER_ONLY, **ENCODER_DECODER}[name])
+    settings = {"max_len": 10, "eos_id": 2}
+    expected = tnp.greedy(model, IDS, **settings), tnp.beam_search(model, IDS, 3, **settings)
+    sampled = tnp.sample(model, IDS, top_k=5, top_p=0.9, repetition_penalty=1.2, seed=0, **settings)
+    model, ids, caches = model.to("cupy"), cupy.asarray(IDS), []
+
+    def spilling(*arguments):
+        caches.append(SpillingCache(*arguments, gpu_bytes=2 * 3 * 20 * 16 * 8, host_bytes=0, folder=tmp_path))
+        return caches[-1]
+
+    for cache in (True, False, spilling):
+        np.testing.assert_array_equal(tnp.greedy(model, ids, cache=cache, **settings).get(), expected[0])
+        np.testing.assert_array_equal(tnp.beam_search(model, ids, 3, cache=cache, **settings).get(), expected[1])
+    assert where(caches[0]) == ["gpu", "disk"]
+    got = tnp.sample(model, ids, top_k=5, top_p=0.9, repetition_penalty=1.2, seed=0, **settings)
+    np.testing.assert_array_equal(got.get(), sampled)

@@ -151,7 +151,7 @@ def test_seeds():
     model = gpt()
     text = tnp.sample(model, PROMPT, max_len=20, seed=7)
     np.testing.assert_array_equal(tnp.sample(model, PROMPT, max_len=20, seed=7), text)
-    np.testing.assert_array_equal(tnp.sample(model, PROMPT, max_len=20, seed=7, cached=False), text)
+    np.testing.assert_array_equal(tnp.sample(model, PROMPT, max_len=20, seed=7, cache=False), text)
     assert (tnp.sample(model, PROMPT, max_len=20, seed=8) != text).any()
     state = np.random.get_state()[1].copy()  # noqa: NPY002 (the global generator, which must stay as it was)
     tnp.sample(model, PROMPT, max_len=3)
@@ -174,7 +174,7 @@ def test_an_encoder_decoder_can_be_sampled_too():
     model = tnp.Transformer(V, V, 12, 3, 1, 1, 16, max_len=12, dtype="float64")
     src = np.array([[3, 4, 5], [6, 0, 0]])
     got = tnp.sample(model, src, seed=0)
-    np.testing.assert_array_equal(tnp.sample(model, src, seed=0, cached=False), got)
+    np.testing.assert_array_equal(tnp.sample(model, src, seed=0, cache=False), got)
     np.testing.assert_array_equal(tnp.sample(model, src, temperature=0), tnp.greedy(model, src))
 
 

@@ -1,8 +1,11 @@
 """The key/value cache: attention needs the keys and values of all earlier tokens, and they never change."""
 
+import math
+import tempfile
+
 import numpy as np
 
-from ..backend import array_module
+from ..backend import array_module, to_numpy
 from ..checks import check_positive
 
 
@@ -44,19 +47,25 @@ class KeyValueCache:
         overwrites = self._overwrites(n_new)
         if layer not in self._arrays:
             shape = (*k.shape[:2], self.capacity, k.shape[3])
-            self._arrays[layer] = [xp.empty(shape, k.dtype), xp.empty(shape, k.dtype)]
+            self._arrays[layer] = [self._room(shape, k), self._room(shape, v)]
         first = self.length % self.capacity
         slots = slice(first, first + n_new)
         if slots.stop > self.capacity:  # round the end: the last `capacity` of the new tokens stay
-            slots = np.arange(self.length, self.length + n_new)[-self.capacity :] % self.capacity
+            slots = xp.arange(self.length, self.length + n_new)[-self.capacity :] % self.capacity
         everything = []
         for kept, new in zip(self._arrays[layer], (k, v), strict=True):
             if overwrites:  # what a later one of the new tokens replaces, an earlier one may still look at
-                everything.append(xp.concatenate([kept[:, :, : self.length], new], 2))
-            kept[:, :, slots] = new[:, :, -self.capacity :]
+                everything.append(xp.concatenate([xp.asarray(kept[:, :, : self.length]), new], 2))
+            if not isinstance(slots, slice):
+                slots = beside(kept, slots)
+            kept[:, :, slots] = beside(kept, new[:, :, -self.capacity :])
             if not overwrites:
-                everything.append(kept[:, :, : self.length + n_new])
+                everything.append(xp.asarray(kept[:, :, : self.length + n_new]))
         return everything
+
+    def _room(self, shape, like):
+        """Return an array of that shape, of the dtype of `like` and where that lives."""
+        return array_module(like).empty(shape, like.dtype)
 
     def _overwrites(self, n_new):
         """Say whether several new tokens do not fit beside the kept ones; a single one replaces what it cannot see."""
@@ -85,12 +94,12 @@ class KeyValueCache:
             self.n_padding = self.n_padding[rows]
         for arrays in self._arrays.values():
             for i, kept in enumerate(arrays):
-                xp, filled = array_module(kept), slice(min(self.length, self.capacity))
+                rows, filled = beside(kept, rows), slice(min(self.length, self.capacity))
                 if len(rows) == len(kept):
-                    moved = xp.flatnonzero(rows != xp.arange(len(rows)))
+                    moved = array_module(kept).flatnonzero(rows != array_module(kept).arange(len(rows)))
                     kept[moved, :, filled] = kept[rows[moved], :, filled]
                 else:
-                    arrays[i] = xp.empty((len(rows), *kept.shape[1:]), kept.dtype)
+                    arrays[i] = self._room((len(rows), *kept.shape[1:]), kept)
                     arrays[i][:, :, filled] = kept[rows, :, filled]
         if self.memory is not None:
             self.memory.keep_rows(rows)
@@ -100,6 +109,38 @@ class KeyValueCache:
         """The memory that the arrays take, in bytes."""
         own = sum(kept.nbytes for arrays in self._arrays.values() for kept in arrays)
         return own + (0 if self.memory is None else self.memory.nbytes)
+
+
+def beside(array, x):
+    """Return x where `array` lives: on the GPU, or in the machine's own memory."""
+    return to_numpy(x) if array_module(array) is np else array_module(array).asarray(x)
+
+
+class SpillingCache(KeyValueCache):
+    """A KeyValueCache under a budget: what does not fit on the GPU is kept in the machine's memory, then on disk.
+
+    The first layers take `gpu_bytes` of the GPU's memory (if that is where the model is), the next ones `host_bytes` of
+    the machine's, and the others lie in files in `folder` (None: where temporary files go), which vanish with the
+    cache. A layer's keys and values come back for the moment in which it looks at them, so the text is the same.
+    Raises ValueError for budgets below 0; OSError where the disk is full.
+    """
+
+    def __init__(self, capacity, window=None, memory=None, *, gpu_bytes=0, host_bytes=0, folder=None):
+        super().__init__(capacity, window, memory)
+        if gpu_bytes < 0 or host_bytes < 0:
+            raise ValueError(f"SpillingCache: budgets must be at least 0, got {gpu_bytes} and {host_bytes} bytes")
+        self.left, self.folder = {"gpu": gpu_bytes, "host": host_bytes}, folder
+
+    def _room(self, shape, like):
+        n_bytes = math.prod(shape) * like.dtype.itemsize
+        if array_module(like) is not np and n_bytes <= self.left["gpu"]:
+            self.left["gpu"] -= n_bytes
+            return array_module(like).empty(shape, like.dtype)
+        if n_bytes <= self.left["host"]:
+            self.left["host"] -= n_bytes
+            return np.empty(shape, like.dtype)
+        with tempfile.TemporaryFile(dir=self.folder) as file:  # it has no name, and lasts as long as the array
+            return np.memmap(file, like.dtype, "w+", shape=shape)
 
 
 class MemoryCache:

@@ -3,17 +3,17 @@
 from .writing import Text, at_rest, write
 
 
-def greedy(model, src, max_len=None, bos_id=1, eos_id="default", *, mask=None, cached=True, forbid=None):
+def greedy(model, src, max_len=None, bos_id=1, eos_id="default", *, mask=None, cache=True, forbid=None):
     """Write on from src, token by token; return the new ids (B, T').
 
     A model with an encoder translates src (B, S), beginning with `bos_id`; one without continues src, the prompt.
     Each sentence ends with `eos_id` (by default 2 with an encoder, and no end without one) and is filled up with
     `model.pad_id`; decoding stops when all have ended or after `max_len` tokens (by default the model's limit).
-    `bos_id` and padding are never chosen; see Text for this and for mask, cached and forbid.
+    `bos_id` and padding are never chosen; see Text for this and for mask, cache and forbid.
     Dropout is off while decoding, whatever mode the model is in.
     """
     with at_rest(model):
-        text = Text(model, src, mask, max_len, bos_id, cached, forbid)
+        text = Text(model, src, mask, max_len, bos_id, cache, forbid)
         return write(text, lambda logits, ids: logits.argmax(-1), end_id(model, eos_id))
 
 

@@ -20,7 +20,7 @@ def sample(
     bos_id=1,
     eos_id="default",
     mask=None,
-    cached=True,
+    cache=True,
     forbid=None,
 ):
     """Write on from the prompt (B, T) by drawing each token from `probabilities`; return the new ids (B, T').
@@ -42,7 +42,7 @@ def sample(
         return draw(probabilities(logits, temperature, top_k, top_p), rng)
 
     with at_rest(model):
-        text = Text(model, prompt, mask, max_len, bos_id, cached, forbid)
+        text = Text(model, prompt, mask, max_len, bos_id, cache, forbid)
         return write(text, choose, end_id(model, eos_id))
 
 
@@ -86,11 +86,10 @@ def probabilities(logits, temperature=1.0, top_k=None, top_p=None):
     p = xp.exp(logits)
     p /= p.sum(-1, keepdims=True)
     if top_p is not None and top_p < 1:
-        order = xp.argsort(-p, axis=-1, kind="stable")
-        ordered = xp.take_along_axis(p, order, -1)
+        rows, order = xp.arange(len(p))[:, None], xp.argsort(-p, axis=-1, kind="stable")
+        ordered = p[rows, order]
         before = ordered.cumsum(-1) - ordered  # what the likelier tokens add up to
-        ordered[before >= top_p] = 0
-        xp.put_along_axis(p, order, ordered, -1)
+        p[rows, order] = xp.where(before < top_p, ordered, 0)
         p /= p.sum(-1, keepdims=True)
     return p
 

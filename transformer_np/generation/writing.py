@@ -27,13 +27,14 @@ class Text:
     A model with an encoder reads `source` (N, S) and starts with `bos_id`; one without goes on from `source`, the
     prompt. mask (N, S) is True at real tokens; by default those that are not `model.pad_id`. A prompt's padding may
     stand anywhere: it is moved to the left, so that new tokens follow the text.
-    `ids` (N, T) is the text so far, from `bos_id` or the prompt on. cached=False computes all anew for each token.
+    `ids` (N, T) is the text so far, from `bos_id` or the prompt on. cache=False computes all anew for each token; or
+    give a function that makes another cache, like KeyValueCache: functools.partial(SpillingCache, host_bytes=10**9).
     `max_len` is the number of new tokens; by default as many as the model can take. `forbid` are ids that are never to
     come: by default `bos_id` and padding.
     Raises ValueError or IndexError for ids, masks and lengths that do not fit.
     """
 
-    def __init__(self, model, source, mask=None, max_len=None, bos_id=1, cached=True, forbid=None):
+    def __init__(self, model, source, mask=None, max_len=None, bos_id=1, cache=True, forbid=None):
         xp = array_module(source)
         self.model, self.mask, self.memory = model, None, None
         self.has_encoder = hasattr(model, "encode")
@@ -47,14 +48,17 @@ class Text:
             self.memory, self.mask = model.encode(source) if mask is None else model.encode(source, mask)
             self.ids = xp.full((len(source), 1), bos_id, source.dtype)  # (N, 1)
         else:
-            self.ids, self.mask = pad_left(source, source != pad_id if mask is None else mask)
+            if mask is None:
+                mask = xp.ones(source.shape, bool) if pad_id is None else source != pad_id
+            self.ids, self.mask = pad_left(source, mask)
         self.n_start = self.ids.shape[1]
         self.max_len = self._limit(max_len)
         self.cache = None
-        if cached and "cache" in inspect.signature(model.decode).parameters:
+        if cache and "cache" in inspect.signature(model.decode).parameters:
             memory = MemoryCache() if self.has_encoder else None
             capacity = self.n_start + self.max_len - 1  # the last token is written, but not read
-            self.cache = KeyValueCache(capacity, getattr(model, "window", None), memory)
+            make = KeyValueCache if cache is True else cache
+            self.cache = make(capacity, getattr(model, "window", None), memory)
 
     def _limit(self, max_len):
         """Return how many new tokens there may be."""
@@ -113,7 +117,7 @@ def pad_left(ids, mask):
     if not bool(mask.any(1).all()):
         raise ValueError("every prompt needs at least one token that is no padding")
     xp = array_module(ids)
-    order = xp.argsort(mask, axis=1, kind="stable")  # False before True, and otherwise as it was
+    order = xp.argsort(mask.astype("int8"), axis=1, kind="stable")  # padding first, and otherwise as it was
     return xp.take_along_axis(ids, order, 1), xp.take_along_axis(mask, order, 1)
 
 

@@ -245,12 +245,14 @@ def test_on_a_gpu_and_spilling_from_it(name, tmp_path):
     model, ids, caches = model.to("cupy"), cupy.asarray(IDS), []
 
     def spilling(*arguments):
-        caches.append(SpillingCache(*arguments, gpu_bytes=2 * 3 * 20 * 16 * 8, host_bytes=0, folder=tmp_path))
+        budget = (caches[0].nbytes - (caches[0].memory.nbytes if caches[0].memory else 0)) // 2 if caches else 10**9
+        caches.append(SpillingCache(*arguments, gpu_bytes=budget, folder=tmp_path))
         return caches[-1]
 
-    for cache in (True, False, spilling):
+    for cache in (True, False, spilling, spilling):
         np.testing.assert_array_equal(tnp.greedy(model, ids, cache=cache, **settings).get(), expected[0])
+    assert [where(cache) for cache in caches] == [["gpu", "gpu"], ["gpu", "disk"]]
+    for cache in (True, False, spilling):
         np.testing.assert_array_equal(tnp.beam_search(model, ids, 3, cache=cache, **settings).get(), expected[1])
-    assert where(caches[0]) == ["gpu", "disk"]
     got = tnp.sample(model, ids, top_k=5, top_p=0.9, repetition_penalty=1.2, seed=0, **settings)
     np.testing.assert_array_equal(got.get(), sampled)

@@ -94,13 +94,13 @@ class KeyValueCache:
             self.n_padding = self.n_padding[rows]
         for arrays in self._arrays.values():
             for i, kept in enumerate(arrays):
-                rows, filled = beside(kept, rows), slice(min(self.length, self.capacity))
+                chosen, filled = beside(kept, rows), slice(min(self.length, self.capacity))
                 if len(rows) == len(kept):
-                    moved = array_module(kept).flatnonzero(rows != array_module(kept).arange(len(rows)))
-                    kept[moved, :, filled] = kept[rows[moved], :, filled]
+                    moved = array_module(kept).flatnonzero(chosen != array_module(kept).arange(len(rows)))
+                    kept[moved, :, filled] = kept[chosen[moved], :, filled]
                 else:
                     arrays[i] = self._room((len(rows), *kept.shape[1:]), kept)
-                    arrays[i][:, :, filled] = kept[rows, :, filled]
+                    arrays[i][:, :, filled] = beside(arrays[i], kept[chosen, :, filled])
         if self.memory is not None:
             self.memory.keep_rows(rows)
 
@@ -129,7 +129,13 @@ class SpillingCache(KeyValueCache):
         super().__init__(capacity, window, memory)
         if gpu_bytes < 0 or host_bytes < 0:
             raise ValueError(f"SpillingCache: budgets must be at least 0, got {gpu_bytes} and {host_bytes} bytes")
-        self.left, self.folder = {"gpu": gpu_bytes, "host": host_bytes}, folder
+        self.budget, self.folder = {"gpu": gpu_bytes, "host": host_bytes}, folder
+        self.left = dict(self.budget)
+
+    def keep_rows(self, rows):
+        """Go on with sentences `rows` (N,) of the batch."""
+        self.left = dict(self.budget)  # for another number of sentences every layer gets other room
+        super().keep_rows(rows)
 
     def _room(self, shape, like):
         n_bytes = math.prod(shape) * like.dtype.itemsize

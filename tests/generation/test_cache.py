@@ -161,7 +161,7 @@ def test_two_thousand_tokens_in_the_memory_of_the_cache():
     tracemalloc.start()
     try:
         with at_rest(model):
-            text = Text(model, prompt, max_len=2000)
+            text = Text("here", model, prompt, max_len=2000)
             write(text, choose)
     finally:
         tracemalloc.stop()

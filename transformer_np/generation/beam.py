@@ -50,7 +50,7 @@ def beam_search(
     check_search(beam_size, n_results, length_penalty, length_rule)
     eos_id = end_id(model, eos_id)
     with at_rest(model):
-        text = Text(model, src, mask, max_len, bos_id, cache, forbid)
+        text = Text("beam_search", model, src, mask, max_len, bos_id, cache, forbid)
 
         def score(log_p, n):
             return log_p / LENGTH_RULES[length_rule](n, length_penalty)

@@ -13,7 +13,7 @@ def greedy(model, src, max_len=None, bos_id=1, eos_id="default", *, mask=None, c
     Dropout is off while decoding, whatever mode the model is in.
     """
     with at_rest(model):
-        text = Text(model, src, mask, max_len, bos_id, cache, forbid)
+        text = Text("greedy", model, src, mask, max_len, bos_id, cache, forbid)
         return write(text, lambda logits, ids: logits.argmax(-1), end_id(model, eos_id))
 
 

@@ -42,7 +42,7 @@ def sample(
         return draw(probabilities(logits, temperature, top_k, top_p), rng)
 
     with at_rest(model):
-        text = Text(model, prompt, mask, max_len, bos_id, cache, forbid)
+        text = Text("sample", model, prompt, mask, max_len, bos_id, cache, forbid)
         return write(text, choose, end_id(model, eos_id))
 
 

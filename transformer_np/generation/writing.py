@@ -30,13 +30,13 @@ class Text:
     `ids` (N, T) is the text so far, from `bos_id` or the prompt on. cache=False computes all anew for each token; or
     give a function that makes another cache, like KeyValueCache: functools.partial(SpillingCache, host_bytes=10**9).
     `max_len` is the number of new tokens; by default as many as the model can take. `forbid` are ids that are never to
-    come: by default `bos_id` and padding.
+    come: by default `bos_id` and padding. `who` is named where something is refused.
     Raises ValueError or IndexError for ids, masks and lengths that do not fit.
     """
 
-    def __init__(self, model, source, mask=None, max_len=None, bos_id=1, cache=True, forbid=None):
+    def __init__(self, who, model, source, mask=None, max_len=None, bos_id=1, cache=True, forbid=None):
         xp = array_module(source)
-        self.model, self.mask, self.memory = model, None, None
+        self.model, self.memory = model, None
         self.has_encoder = hasattr(model, "encode")
         size = model.src_embedding.vocab_size if self.has_encoder else model.vocab_size
         check_ids(model, "src" if self.has_encoder else "prompt", source, size, ndim=2)
@@ -50,9 +50,9 @@ class Text:
         else:
             if mask is None:
                 mask = xp.ones(source.shape, bool) if pad_id is None else source != pad_id
-            self.ids, self.mask = pad_left(source, mask)
+            self.ids, self.mask = pad_left(who, source, mask)
         self.n_start = self.ids.shape[1]
-        self.max_len = self._limit(max_len)
+        self.max_len = self._limit(who, max_len)
         self.cache = None
         if cache and "cache" in inspect.signature(model.decode).parameters:
             memory = MemoryCache() if self.has_encoder else None
@@ -60,14 +60,14 @@ class Text:
             make = KeyValueCache if cache is True else cache
             self.cache = make(capacity, getattr(model, "window", None), memory)
 
-    def _limit(self, max_len):
+    def _limit(self, who, max_len):
         """Return how many new tokens there may be."""
         longest = self.model.config.get("max_len")
         if max_len is None and longest is None:
-            raise ValueError("this model has no max_len of its own, so max_len must be given")
+            raise ValueError(f"{who}: this model has no max_len of its own, so max_len must be given")
         limit = longest - self.n_start + 1 if max_len is None else max_len
         if limit < 1:
-            raise ValueError(f"max_len must be at least 1, got {limit}")
+            raise ValueError(f"{who}: max_len must be at least 1, got {limit}")
         return limit
 
     @property
@@ -110,12 +110,14 @@ class Text:
             self.memory = self.memory[rows]
 
 
-def pad_left(ids, mask):
+def pad_left(who, ids, mask):
     """Move the padding of each sentence to its left: ids and mask (N, T) -> the same, the text at the right end."""
     if getattr(mask, "shape", None) != ids.shape or mask.dtype.kind != "b":
-        raise ValueError(f"mask must be boolean of shape {tuple(ids.shape)}, True at real tokens, got {describe(mask)}")
+        raise ValueError(
+            f"{who}: mask must be boolean of shape {tuple(ids.shape)}, True at real tokens, got {describe(mask)}"
+        )
     if not bool(mask.any(1).all()):
-        raise ValueError("every prompt needs at least one token that is no padding")
+        raise ValueError(f"{who}: every prompt needs at least one token that is no padding")
     xp = array_module(ids)
     order = xp.argsort(mask.astype("int8"), axis=1, kind="stable")  # padding first, and otherwise as it was
     return xp.take_along_axis(ids, order, 1), xp.take_along_axis(mask, order, 1)

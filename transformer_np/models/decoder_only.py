@@ -77,15 +77,16 @@ class DecoderOnly(Module):
         if mask is not None:
             cache.begin(mask)
         xp, n_new = array_module(ids), ids.shape[1]
-        places, key_places = np.arange(cache.length, cache.length + n_new), cache.key_places(n_new)
-        # A single new token may look at all that is kept.
-        may_look = None if n_new == 1 else self._in_sight(places, key_places, xp)
+        places = np.arange(cache.length, cache.length + n_new)
+        if n_new == 1 and cache.n_padding is None:  # a single new token may look at all that is kept
+            return xp.asarray(places)[None], None
+        key_places = cache.key_places(n_new)
+        may_look = self._in_sight(places, key_places, xp)  # (1, 1, T, S)
         places, key_places = xp.asarray(places), xp.asarray(key_places)
         if cache.n_padding is None:
             return places[None], may_look
         n_padding = cache.n_padding[:, None]
-        real = (key_places >= n_padding)[:, None, None, :]  # (B, 1, 1, S)
-        return (places - n_padding).clip(0), real if may_look is None else may_look & real
+        return (places - n_padding).clip(0), may_look & (key_places >= n_padding)[:, None, None, :]
 
     def _in_sight(self, places, key_places, xp):
         """(1, 1, T, S): no token looks ahead, nor further back than the window."""

@@ -20,6 +20,7 @@ _ON_DEMAND = {
     "checking": None,
     "data": None,
     "gradcheck": "checking",
+    "interop": None,
     "plot": None,
     "training": None,
 }
@@ -51,6 +52,7 @@ __all__ = [
     "gradcheck",
     "greedy",
     "inference",
+    "interop",
     "layers",
     "load",
     "masks",

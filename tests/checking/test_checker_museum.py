@@ -4,7 +4,7 @@ import pytest
 
 from transformer_np.checking import gradcheck
 from transformer_np.checking.mistakes import LAYERS
-from transformer_np.checking.power import Exhibit
+from transformer_np.checking.mutation_score import Exhibit
 
 
 def status(layer, mistake, seed):

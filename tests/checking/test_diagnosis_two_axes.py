@@ -40,3 +40,19 @@ def test_a_mean_instead_of_a_sum_is_named():
     report = gradcheck(pair, x, w)
     assert report.diagnoses[0].array == "w"
     assert report.diagnoses[0].kind == "constant factor"
+
+
+def test_inputs_drawn_with_the_same_seed_are_not_the_upstream_gradient():
+    x = np.random.default_rng(0).standard_normal((2, 3, 5))
+    seen = []
+
+    class Probe:
+        def forward(self, x):
+            return x * 2.0
+
+        def backward(self, dy):
+            seen.append(dy.copy())
+            return dy * 2.0
+
+    assert gradcheck(Probe(), x, seed=0).ok
+    assert not any(np.allclose(np.abs(np.corrcoef(dy.ravel(), x.ravel())[0, 1]), 1) for dy in seen if dy.any())

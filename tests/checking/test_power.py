@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from transformer_np.checking.mistakes import LAYERS, MISTAKES
-from transformer_np.checking.power import power
+from transformer_np.checking.mutation_score import power
 
 
 def slope(forward, arrays, which, direction, dy, h=1e-6):

@@ -71,11 +71,25 @@ class Differences:
         self.epsilon = max(
             [epsilon_of(y.dtype) for y in outputs if differentiable(y)] + [epsilon_of(trial.dtype), epsilon]
         )
+        self.residue = 0.0  # what rounding may leave of a gradient whose terms cancel: see `allow_residue`
         self.analytic_epsilon = 0.0  # the rounding of the gradient that is judged, where it is coarser
         self.noise = [_rounding(y, self.epsilon) for y in outputs]
         self.vanished = False
 
     # ---- how exact the function is
+
+    def allow_residue(self, gradients):
+        """Allow each entry a rounding error relative to the largest gradient of all, each in the units of its array.
+
+        The gradient of a key bias, say, is a sum that cancels to zero. The outputs then do not move by a single bit, but
+        backward adds up numbers as large as the other gradients and is left with the rounding of those.
+        """
+        largest = 0.0
+        for w in self.trial.arrays:
+            g, x = gradients.get(w.name), self.trial.value(w)
+            if g is not None and differentiable(g) and g.shape == x.shape and g.size:
+                largest = max(largest, float(array_module(g).abs(g * self.unit(x)).max()))
+        self.residue = self.epsilon * largest if math.isfinite(largest) else 0.0
 
     def measure_noise(self):
         """Measure the rounding noise of the outputs from fourth differences along random directions.
@@ -184,10 +198,12 @@ class Differences:
             trial.place(watched, base)
         totals = [xp.zeros(()), xp.zeros(())]
         if analytic is not None:
+            n = int((direction != 0).sum())
+            residue = self.residue * relative_step * min(n, INDEPENDENT * math.sqrt(n))
             size, coarse = xp.abs(analytic), self.analytic_epsilon * relative_step
             totals = [
                 (analytic * realised).sum(),
-                (size * (self.epsilon * xp.abs(base) + coarse * xp.abs(direction))).sum(),
+                (size * (self.epsilon * xp.abs(base) + coarse * xp.abs(direction))).sum() + residue,
             ]
         parts = [
             self._contract(*ys)

@@ -31,6 +31,7 @@ A file may say how by a function gradcheck_example() that returns (subject, inpu
 """
 # How to make and feed what the names of the arguments do not tell.
 OWN = {
+    "Checkpoint": ("Checkpoint(EncoderLayer(8, 2, 16, dropout=0.0))", "randn(2, 3, 8)"),
     "PatchEmbedding": ("PatchEmbedding(2, 3, 8)", "randn(2, 3, 4, 6)"),
     "CrossEntropy": ("CrossEntropy(label_smoothing=0.1, ignore_index=0)", "randn(2, 3, 11), ids(2, 3)"),
     "Transformer": (

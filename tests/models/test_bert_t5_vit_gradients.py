@@ -7,7 +7,7 @@ from finite_differences import TOLERANCE, assert_gradients, away_from_kinks, gra
 import transformer_np as tnp
 from transformer_np.backend import array_module
 
-V, D, H, F, K = 8, 6, 2, 7, 1  # pairwise distinct with B = 3, S = 5 and T = 4; T5's K need not be D / H
+V, H, F, K = 8, 2, 7, 1  # pairwise distinct with B = 3, S = 5 and T = 4; T5's K need not be D / H
 SRC = np.array([[3, 4, 5, 7, 1], [6, 3, 3, 0, 0], [7, 2, 0, 0, 0]])
 TGT = np.array([[0, 4, 6, 3], [0, 3, 5, 5], [0, 7, 0, 0]])
 SEGMENTS = np.array([[0, 0, 1, 1, 1], [0, 1, 1, 0, 0], [0, 0, 0, 0, 0]])
@@ -96,7 +96,7 @@ def test_t5_layers_share_one_bias(device):
 
 def test_vit(device):
     def build(rng):
-        model = tnp.ViT((4, 6), 2, 3, 5, D, H, 1, F, 0.2, seed=rng, **FLOAT64)
-        return model, (rng.standard_normal((2, 3, 4, 6)),)
+        model = tnp.ViT((2, 6), 2, 2, 5, 4, H, 1, F, 0.2, seed=rng, **FLOAT64)
+        return model, (rng.standard_normal((3, 2, 2, 6)),)
 
     assert_gradients(*away_from_kinks(build, device), zero=("w_k.bias",))

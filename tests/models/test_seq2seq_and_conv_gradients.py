@@ -7,7 +7,7 @@ from finite_differences import TOLERANCE, assert_gradients, away_from_kinks, gra
 import transformer_np as tnp
 from transformer_np.models.conv_encoder import ConvBlock
 
-V_SRC, V_TGT, D = 7, 6, 2  # B = 3, S = 5, T = 3
+V_SRC, V_TGT, D = 7, 6, 4  # B = 3, S = 5, T = 3
 SRC = np.array([[3, 4, 5, 6, 1], [6, 3, 3, 0, 0], [2, 0, 4, 0, 0]])  # one with padding in its middle
 TGT = np.array([[1, 4, 5], [1, 3, 0], [1, 0, 0]])
 FLOAT64 = {"dtype": "float64"}

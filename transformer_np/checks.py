@@ -17,6 +17,18 @@ def describe(value):
     return f"{type(value).__name__} {value!r:.60}"
 
 
+def argument(owner, name):
+    """Say which argument of which layer it is about."""
+    return f"{type(owner).__name__}: {name}"
+
+
+def has_shape(x, shape):
+    """Say whether `x` has that shape, in which None stands for any size."""
+    if x.shape == shape:
+        return True
+    return x.ndim == len(shape) and all(n in (None, got) for n, got in zip(shape, x.shape, strict=True))
+
+
 def check_floats(owner, name, x, shape=None, last=None, min_ndim=1, dtype=None):
     """Raise unless `x` is a non-empty floating-point array of the given shape, last axis, or least number of axes.
 
@@ -24,25 +36,23 @@ def check_floats(owner, name, x, shape=None, last=None, min_ndim=1, dtype=None):
     converts, because a float32 model that meets a float64 array would silently become slow and big.
     Raises TypeError for something that is no array, ValueError for the rest.
     """
-    who = f"{type(owner).__name__}: {name}"
+    # Every layer of every step comes by here: words are made up only where something is wrong.
     if not hasattr(x, "shape") or not hasattr(x, "dtype"):
-        raise TypeError(f"{who} must be an array, got {describe(x)}")
+        raise TypeError(f"{argument(owner, name)} must be an array, got {describe(x)}")
     if not is_float(x):
-        raise ValueError(f"{who} must hold floating-point numbers, got {describe(x)}")
+        raise ValueError(f"{argument(owner, name)} must hold floating-point numbers, got {describe(x)}")
     if x.size == 0:
-        raise ValueError(f"{who} is empty: got {describe(x)}")
-    if shape is not None and (
-        x.ndim != len(shape) or any(want is not None and want != got for want, got in zip(shape, x.shape, strict=True))
-    ):
+        raise ValueError(f"{argument(owner, name)} is empty: got {describe(x)}")
+    if shape is not None and not has_shape(x, shape):
         expected = "(" + ", ".join("any" if n is None else str(n) for n in shape) + ")"
-        raise ValueError(f"{who} must have shape {expected}, got {describe(x)}")
+        raise ValueError(f"{argument(owner, name)} must have shape {expected}, got {describe(x)}")
     if x.ndim < min_ndim:
-        raise ValueError(f"{who} must have at least {min_ndim} axes, got {describe(x)}")
+        raise ValueError(f"{argument(owner, name)} must have at least {min_ndim} axes, got {describe(x)}")
     if last is not None and x.shape[-1] != last:
-        raise ValueError(f"{who} must have last axis {last}, got {describe(x)}")
+        raise ValueError(f"{argument(owner, name)} must have last axis {last}, got {describe(x)}")
     if dtype is not None and x.dtype != dtype:
         raise ValueError(
-            f"{who} is {x.dtype.name} but the layer is {np.dtype(dtype).name}: convert one of them "
+            f"{argument(owner, name)} is {x.dtype.name} but the layer is {np.dtype(dtype).name}: convert one of them "
             f'(x.astype("{np.dtype(dtype).name}") or layer.astype("{x.dtype.name}"))'
         )
 
@@ -53,7 +63,7 @@ def check_ids(owner, name, ids, size, ndim=None):
     Raises TypeError (no array), ValueError (wrong dtype or number of axes, or empty), IndexError (out of range: a
     negative id would otherwise count from the end, silently).
     """
-    who = f"{type(owner).__name__}: {name}"
+    who = argument(owner, name)
     if not hasattr(ids, "shape") or not hasattr(ids, "dtype"):
         raise TypeError(f"{who} must be an integer array, got {describe(ids)}")
     if ids.dtype.kind not in "iu":
@@ -75,7 +85,7 @@ def check_mask(owner, mask, shape, name="mask"):
     (H, T, S) wherever B equals H. A float or integer mask of zeros and ones is refused: one library adds such a mask,
     another multiplies, and a third means the opposite by a 1.
     """
-    who = f"{type(owner).__name__}: {name}"
+    who = argument(owner, name)
     if not hasattr(mask, "shape") or not hasattr(mask, "dtype"):
         raise TypeError(f"{who} must be a boolean array, got {describe(mask)}")
     if mask.dtype.kind != "b":

@@ -34,7 +34,7 @@ class LayerNorm(Module):
         """x (..., D) -> y (..., D)."""
         check_floats(self, "x", x, last=self.d_model, dtype=self.dtype)
         rows = x.reshape(-1, self.d_model)  # (N, D)
-        n = rows - rows.mean(-1, keepdims=True)
+        n = rows - rows.sum(-1, keepdims=True) / self.d_model  # NumPy's own `mean` takes longer to start
         std = array_module(x).sqrt(row_dots(n, n) / self.d_model + self.eps)  # (N, 1)
         n /= std
         y = n * self.gamma.data
@@ -50,7 +50,7 @@ class LayerNorm(Module):
         self.gamma.accumulate(column_sums(dy * n))
         self.beta.accumulate(column_sums(dy))
         g = dy * self.gamma.data
-        dx = g - g.mean(-1, keepdims=True)
+        dx = g - g.sum(-1, keepdims=True) / self.d_model
         dx -= n * (row_dots(g, n) / self.d_model)
         dx /= std
         return dx.reshape(shape)

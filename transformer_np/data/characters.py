@@ -37,6 +37,10 @@ class CharacterTokenizer:
         """Return the ids of a text, `unk` for characters that are not in the vocabulary; "" gives []."""
         return self.vocabulary.encode(text)
 
+    def unknown_tokens(self, text):
+        """Return the characters of a text that the vocabulary lacks, each once, in order."""
+        return list(dict.fromkeys(character for character in text if character not in self.vocabulary))
+
     def decode(self, ids):
         """Return the text of a list or array of ids, up to the first end token; padding and begin are left out.
 

@@ -2,9 +2,10 @@
 
 from .loop import History, fit
 from .memory import keep_freed_memory
-from .run import last_run, load_run, new_run, save_run
+from .run import last_run, load_run, load_text_run, new_run, save_run
 from .step import TrainStep
 from .translation import attention_of, translate
+from .writing import write_on
 
 __all__ = [
     "History",
@@ -14,7 +15,9 @@ __all__ = [
     "keep_freed_memory",
     "last_run",
     "load_run",
+    "load_text_run",
     "new_run",
     "save_run",
     "translate",
+    "write_on",
 ]

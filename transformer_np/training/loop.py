@@ -16,7 +16,10 @@ from ..backend import module_named
 
 @dataclass
 class History:
-    """Loss (nats a token) and learning rate of each step; in all: tokens, seconds, and whether it was interrupted."""
+    """Loss (nats a token) and learning rate of each step; in all: tokens, seconds, and whether it was interrupted.
+
+    Where `fit` was told to count something else, such as images, `tokens` are those.
+    """
 
     losses: list = field(default_factory=list)
     learning_rates: list = field(default_factory=list)
@@ -35,13 +38,18 @@ class History:
         return self.tokens / self.seconds if self.seconds else 0.0
 
 
-def fit(step, batches, n_steps, pad_id=0, device="numpy", progress=True):
+def fit(step, batches, n_steps, pad_id=0, device="numpy", progress=True, *, count=None, unit="tokens"):
     """Run `n_steps` training steps over the batches, epoch after epoch; return the `History`.
 
     `step(*arrays)` is a `TrainStep`; `batches.epoch(number)` yields tuples of arrays, of which the first and the last
-    are counted as tokens. Ctrl-C ends the training after the step it falls in and is no error: the history then says
+    are counted as tokens; or `count(*arrays)` says how many there are of what `unit` names. Ctrl-C ends the training after the step it falls in and is no error: the history then says
     `interrupted`. A second Ctrl-C raises KeyboardInterrupt at once.
     """
+
+    def n_tokens(*arrays):
+        return sum(int(np.count_nonzero(ids != pad_id)) for ids in (arrays[0], arrays[-1]))
+
+    count = n_tokens if count is None else count
     history, xp = History(), module_named(device)
     start = time.perf_counter()
     stream = itertools.chain.from_iterable(map(batches.epoch, itertools.count()))
@@ -50,10 +58,10 @@ def fit(step, batches, n_steps, pad_id=0, device="numpy", progress=True):
             batch = next(stream)
             history.learning_rates.append(step.optimizer.learning_rate(step.optimizer.t + 1))
             history.losses.append(step(*map(xp.asarray, batch)))
-            history.tokens += sum(int(np.count_nonzero(ids != pad_id)) for ids in (batch[0], batch[-1]))
+            history.tokens += count(*batch)
             history.seconds = time.perf_counter() - start
             bar.set_postfix_str(
-                f"loss {history.losses[-1]:.4f}, {history.tokens_per_second:,.0f} tokens/s", refresh=False
+                f"loss {history.losses[-1]:.4f}, {history.tokens_per_second:,.0f} {unit}/s", refresh=False
             )
             bar.update()
         history.interrupted = interrupted()

@@ -1,8 +1,8 @@
-"""Run folders: what a training leaves behind, enough to translate with it later and to see how it went.
+"""Run folders: what a training leaves behind, enough to use the model later and to see how it went.
 
 weights.safetensors    the model
 config.json            what was asked for: task, model, training
-source_vocabulary.json, target_vocabulary.json
+source_vocabulary.json, target_vocabulary.json; vocabulary.json where the model has but one; none for images
 history.json           loss and learning rate of every step, and the results
 loss.png, attention.png
 """
@@ -10,12 +10,14 @@ loss.png, attention.png
 import json
 import pathlib
 
-from ..data import Tokenizer, Vocabulary
+from ..data import CharacterTokenizer, Tokenizer, Vocabulary
 from ..models import load
 from ..models.files import write_atomically
 
 WEIGHTS, CONFIG, HISTORY = "weights.safetensors", "config.json", "history.json"
 VOCABULARIES = ("source_vocabulary.json", "target_vocabulary.json")
+VOCABULARY = "vocabulary.json"
+TRANSLATORS, WRITERS = ("dates", "reverse"), ("text",)  # the tasks whose models translate, and those that write on
 
 
 def new_run(root, name):
@@ -38,12 +40,27 @@ def new_run(root, name):
     raise FileExistsError(f"{root} already holds {number} runs named {name}: choose another name")
 
 
-def last_run(root):
-    """Return the finished run in `root` that was saved last. Raises FileNotFoundError where there is none."""
-    runs = list(pathlib.Path(root).glob(f"*/{WEIGHTS}"))
-    if not runs:
-        raise FileNotFoundError(f"no finished run in {root}/: train one first (transformer-np train)")
-    return max(runs, key=lambda path: path.stat().st_mtime_ns).parent
+def last_run(root, tasks=None):
+    """Return the finished run in `root` that was saved last; with `tasks`, of those of one of these tasks.
+
+    A run whose config.json is missing or damaged counts: to load it says what is wrong. Raises FileNotFoundError where
+    there is none.
+    """
+    runs = [path.parent for path in pathlib.Path(root).glob(f"*/{WEIGHTS}")]
+    known = [run for run in runs if tasks is None or _task_of(run) in (*tasks, None)]
+    if not known:
+        option = "" if tasks is None or tasks[0] == "dates" else f" --task {tasks[0]}"
+        others = f" of the task {' or '.join(tasks)}" if runs else ""
+        raise FileNotFoundError(f"no finished run{others} in {root}/: train one first (transformer-np train{option})")
+    return max(known, key=lambda run: (run / WEIGHTS).stat().st_mtime_ns)
+
+
+def _task_of(folder):
+    """Return the name of a run's task, or None where its config.json does not say it; the first runs were of dates."""
+    try:
+        return read_json(folder / CONFIG).get("task", "dates")
+    except (OSError, ValueError):
+        return None
 
 
 def write_json(path, content):
@@ -63,8 +80,12 @@ def read_json(path):
 
 
 def save_run(folder, model, vocabularies, config, history):
-    """Write the model, both vocabularies and the JSON files. The weights come last: they mark the run as finished."""
-    for name, vocabulary in zip(VOCABULARIES, vocabularies, strict=True):
+    """Write the model, its vocabularies (two, one or none) and the JSON files.
+
+    The weights come last: they mark the run as finished.
+    """
+    names = {0: (), 1: (VOCABULARY,), 2: VOCABULARIES}[len(vocabularies)]
+    for name, vocabulary in zip(names, vocabularies, strict=True):
         vocabulary.save(folder / name)
     write_json(folder / CONFIG, config)
     write_json(folder / HISTORY, history)
@@ -72,23 +93,51 @@ def save_run(folder, model, vocabularies, config, history):
 
 
 def load_run(folder):
-    """Return (model, source tokenizer, target tokenizer, config) of a run folder.
+    """Return (model, source tokenizer, target tokenizer, config) of a run folder whose model translates.
 
-    Raises FileNotFoundError that lists what is missing, ValueError for a damaged file or parts that do not fit
-    together.
+    Raises FileNotFoundError that lists what is missing, ValueError for a run of another task, a damaged file, or parts
+    that do not fit together.
     """
+    model, vocabularies, config = _load(folder, TRANSLATORS, VOCABULARIES)
+    _check_sizes(folder, (model.config["src_vocab_size"], model.config["tgt_vocab_size"]), vocabularies)
+    kind = CharacterTokenizer if config.get("task") == "reverse" else Tokenizer
+    return model, *map(kind, vocabularies), config
+
+
+def load_text_run(folder):
+    """Return (model, tokenizer, config) of a run folder whose model writes text. Raises as `load_run` does."""
+    model, vocabularies, config = _load(folder, WRITERS, (VOCABULARY,))
+    _check_sizes(folder, (model.config["vocab_size"],), vocabularies)
+    return model, CharacterTokenizer(*vocabularies), config
+
+
+def _load(folder, tasks, vocabulary_names):
+    """Return the model, the vocabularies and the config of a run of one of these tasks."""
     folder = pathlib.Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"no run folder at {folder}")
-    missing = [name for name in (WEIGHTS, CONFIG, *VOCABULARIES) if not (folder / name).is_file()]
+    task = _task_of(folder)
+    if task not in (*tasks, None):
+        raise ValueError(f"{folder} is a run of the task {task}, expected {' or '.join(tasks)}: {_advice(task, folder)}")
+    missing = [name for name in (WEIGHTS, CONFIG, *vocabulary_names) if not (folder / name).is_file()]
     if missing:
         raise FileNotFoundError(f"the run folder {folder} is not complete: it lacks {', '.join(missing)}")
-    source, target = (Vocabulary.load(folder / name) for name in VOCABULARIES)
-    model, config = load(folder / WEIGHTS), read_json(folder / CONFIG)
-    sizes = (model.config["src_vocab_size"], model.config["tgt_vocab_size"])
-    if sizes != (len(source), len(target)):
+    vocabularies = [Vocabulary.load(folder / name) for name in vocabulary_names]
+    return load(folder / WEIGHTS), vocabularies, read_json(folder / CONFIG)
+
+
+def _advice(task, folder):
+    """Say what a run of this task can be used with."""
+    for command, tasks in (("translate", TRANSLATORS), ("generate", WRITERS)):
+        if task in tasks:
+            return f"use transformer-np {command} --run {folder}"
+    return f'in Python, transformer_np.load("{folder / WEIGHTS}") gives its model'
+
+
+def _check_sizes(folder, sizes, vocabularies):
+    found = tuple(map(len, vocabularies))
+    if sizes != found:
         raise ValueError(
             f"the parts of {folder} do not belong together: the model has vocabularies of {sizes} tokens, "
-            f"the files {(len(source), len(target))}"
+            f"the files {found}"
         )
-    return model, Tokenizer(source), Tokenizer(target), config

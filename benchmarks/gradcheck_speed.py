@@ -69,9 +69,7 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(1)
     rows = []
-    print(
-        "| function | shape | ours, numbers (ms) | ours, everything (ms) | torch slow (ms) | torch / ours, numbers |"
-    )
+    print("| function | shape | ours, numbers (ms) | ours, everything (ms) | torch slow (ms) | torch / ours, numbers |")
     print("|---|---|---|---|---|---|")
     for name, case in CASES.items():
         for shape in ((2, 4), (4, 8), (8, 16), (16, 32)):

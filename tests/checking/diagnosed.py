@@ -9,8 +9,22 @@ def evidence(name, inputs, parameters, attributes, y, dy, wrong, right, previous
     """What the engine would hand over, with an error bar of differences in float64."""
     bar = 1e-10 * max(np.abs(right[name]).max(), 1e-3)
     kind = "input" if name in inputs else "parameter"
-    return Evidence(name, kind, wrong[name], right[name], bar, inputs, parameters, y, dy, wrong, right, attributes,
-                    "Layer", previous)
+    return Evidence(
+        name,
+        kind,
+        wrong[name],
+        right[name],
+        bar,
+        inputs,
+        parameters,
+        y,
+        dy,
+        wrong,
+        right,
+        attributes,
+        "Layer",
+        previous,
+    )
 
 
 def of_mistake(mistake, seed=0, values=None):

@@ -62,17 +62,27 @@ def group_norm_backward(dy, v):
     return {"x": group_norm_dx(dy, v), "gamma": (dy * n).sum((0, 2)), "beta": dy.sum((0, 2))}
 
 
-GROUP_NORM = HeldOut("group norm", draw_group_norm, group_norm, group_norm_backward, [
-    ("the mean is a constant", "missing term", "x", lambda dy, v, g: group_norm_dx(dy, v, mean_term=0)),
-    ("the variance is a constant", "missing term", "x", lambda dy, v, g: group_norm_dx(dy, v, var_term=0)),
-    ("the variance term of all groups at once", "missing term", "x",
-     lambda dy, v, g: group_norm_dx(dy, v, var_term=0.5)),
-    ("means over the length only", "wrong axis", "x", lambda dy, v, g: group_norm_dx(dy, v, axes=(3,))),
-    ("gamma outside the means", "wrong value", "x", lambda dy, v, g: group_norm_dx(dy, v, gamma_inside=False)),
-    ("gamma reads x, not the normalised x", "wrong value", "gamma", lambda dy, v, g: (dy * v["x"]).sum((0, 2))),
-    ("beta not summed over the batch", "missing sum", "beta", lambda dy, v, g: dy.sum(2)),
-    ("beta averaged over the batch", "constant factor", "beta", lambda dy, v, g: dy.sum(2).mean(0)),
-])
+GROUP_NORM = HeldOut(
+    "group norm",
+    draw_group_norm,
+    group_norm,
+    group_norm_backward,
+    [
+        ("the mean is a constant", "missing term", "x", lambda dy, v, g: group_norm_dx(dy, v, mean_term=0)),
+        ("the variance is a constant", "missing term", "x", lambda dy, v, g: group_norm_dx(dy, v, var_term=0)),
+        (
+            "the variance term of all groups at once",
+            "missing term",
+            "x",
+            lambda dy, v, g: group_norm_dx(dy, v, var_term=0.5),
+        ),
+        ("means over the length only", "wrong axis", "x", lambda dy, v, g: group_norm_dx(dy, v, axes=(3,))),
+        ("gamma outside the means", "wrong value", "x", lambda dy, v, g: group_norm_dx(dy, v, gamma_inside=False)),
+        ("gamma reads x, not the normalised x", "wrong value", "gamma", lambda dy, v, g: (dy * v["x"]).sum((0, 2))),
+        ("beta not summed over the batch", "missing sum", "beta", lambda dy, v, g: dy.sum(2)),
+        ("beta averaged over the batch", "constant factor", "beta", lambda dy, v, g: dy.sum(2).mean(0)),
+    ],
+)
 
 
 # ---- bilinear: a (B, I), b (B, J), W (O, I, J), bias (O,) ----------------------------------------------------------
@@ -105,14 +115,20 @@ def one_percent_off(gradient):
     return out
 
 
-BILINEAR = HeldOut("bilinear", draw_bilinear, bilinear, bilinear_backward, [
-    ("W with its last axes swapped", "transposed", "W", lambda dy, v, g: g["W"].transpose(0, 2, 1)),
-    ("b never filled in", "zero", "b", lambda dy, v, g: np.zeros_like(v["b"])),
-    ("a given the gradient of b", "other array", "a", lambda dy, v, g: g["b"]),
-    ("bias divided by the batch", "constant factor", "bias", lambda dy, v, g: dy.mean(0)),
-    ("W divided by the batch", "constant factor", "W", lambda dy, v, g: g["W"] / len(dy)),
-    ("the last bias one percent off", "some entries", "bias", lambda dy, v, g: one_percent_off(g["bias"])),
-])
+BILINEAR = HeldOut(
+    "bilinear",
+    draw_bilinear,
+    bilinear,
+    bilinear_backward,
+    [
+        ("W with its last axes swapped", "transposed", "W", lambda dy, v, g: g["W"].transpose(0, 2, 1)),
+        ("b never filled in", "zero", "b", lambda dy, v, g: np.zeros_like(v["b"])),
+        ("a given the gradient of b", "other array", "a", lambda dy, v, g: g["b"]),
+        ("bias divided by the batch", "constant factor", "bias", lambda dy, v, g: dy.mean(0)),
+        ("W divided by the batch", "constant factor", "W", lambda dy, v, g: g["W"] / len(dy)),
+        ("the last bias one percent off", "some entries", "bias", lambda dy, v, g: one_percent_off(g["bias"])),
+    ],
+)
 
 
 # ---- gated linear unit: x (B, T, 2F) = values and gates ------------------------------------------------------------
@@ -138,16 +154,38 @@ def glu_wrong(dy, v, halves):
     return np.concatenate(halves(dy, a, sigmoid(g)), axis=-1)
 
 
-GLU = HeldOut("gated linear unit", draw_glu, glu, glu_backward, [
-    ("halves in the wrong order", "reshaped", "x",
-     lambda dy, v, g: glu_wrong(dy, v, lambda d, a, s: [d * a * s * (1 - s), d * s])),
-    ("the values are not gated", "missing factor", "x",
-     lambda dy, v, g: glu_wrong(dy, v, lambda d, a, s: [d, d * a * s * (1 - s)])),
-    ("the gate derivative without 1 - s", "missing factor", "x",
-     lambda dy, v, g: glu_wrong(dy, v, lambda d, a, s: [d * s, d * a * s])),
-    ("the gate derivative without the value", "missing factor", "x",
-     lambda dy, v, g: glu_wrong(dy, v, lambda d, a, s: [d * s, d * s * (1 - s)])),
-])
+GLU = HeldOut(
+    "gated linear unit",
+    draw_glu,
+    glu,
+    glu_backward,
+    [
+        (
+            "halves in the wrong order",
+            "reshaped",
+            "x",
+            lambda dy, v, g: glu_wrong(dy, v, lambda d, a, s: [d * a * s * (1 - s), d * s]),
+        ),
+        (
+            "the values are not gated",
+            "missing factor",
+            "x",
+            lambda dy, v, g: glu_wrong(dy, v, lambda d, a, s: [d, d * a * s * (1 - s)]),
+        ),
+        (
+            "the gate derivative without 1 - s",
+            "missing factor",
+            "x",
+            lambda dy, v, g: glu_wrong(dy, v, lambda d, a, s: [d * s, d * a * s]),
+        ),
+        (
+            "the gate derivative without the value",
+            "missing factor",
+            "x",
+            lambda dy, v, g: glu_wrong(dy, v, lambda d, a, s: [d * s, d * s * (1 - s)]),
+        ),
+    ],
+)
 
 
 # ---- 1-D convolution: x (B, T, C), W (K, C, O), bias (O,) ----------------------------------------------------------
@@ -183,17 +221,26 @@ def last_position_zero(gradient):
     return out
 
 
-CONV = HeldOut("1-D convolution", draw_conv, conv, conv_backward, [
-    ("the kernel gradient runs backwards", "reshaped", "W", lambda dy, v, g: g["W"][::-1]),
-    ("the last tap left out of dx", "missing path", "x", lambda dy, v, g: conv_dx(dy, v, taps=(0, 1))),
-    ("the last position left out of dx", "positions", "x", lambda dy, v, g: last_position_zero(g["x"])),
-    ("bias summed over the time only", "missing sum", "bias", lambda dy, v, g: dy.sum(1)),
-    ("bias averaged over batch and time", "constant factor", "bias", lambda dy, v, g: dy.mean((0, 1))),
-    ("W of the first sequence only", "missing sum", "W",
-     lambda dy, v, g: conv_dw(dy[:1], {**v, "x": v["x"][:1]})),
-    ("W of each sequence, never summed", "missing sum", "W",
-     lambda dy, v, g: np.stack([conv_dw(dy[b : b + 1], {**v, "x": v["x"][b : b + 1]}) for b in range(len(dy))])),
-])
+CONV = HeldOut(
+    "1-D convolution",
+    draw_conv,
+    conv,
+    conv_backward,
+    [
+        ("the kernel gradient runs backwards", "reshaped", "W", lambda dy, v, g: g["W"][::-1]),
+        ("the last tap left out of dx", "missing path", "x", lambda dy, v, g: conv_dx(dy, v, taps=(0, 1))),
+        ("the last position left out of dx", "positions", "x", lambda dy, v, g: last_position_zero(g["x"])),
+        ("bias summed over the time only", "missing sum", "bias", lambda dy, v, g: dy.sum(1)),
+        ("bias averaged over batch and time", "constant factor", "bias", lambda dy, v, g: dy.mean((0, 1))),
+        ("W of the first sequence only", "missing sum", "W", lambda dy, v, g: conv_dw(dy[:1], {**v, "x": v["x"][:1]})),
+        (
+            "W of each sequence, never summed",
+            "missing sum",
+            "W",
+            lambda dy, v, g: np.stack([conv_dw(dy[b : b + 1], {**v, "x": v["x"][b : b + 1]}) for b in range(len(dy))]),
+        ),
+    ],
+)
 
 
 # ---- GRU cell: x (B, I), h (B, H) ----------------------------------------------------------------------------------
@@ -229,9 +276,15 @@ def gru_backward(dy, v, direct=1, tanh_slope=1, sigmoid_slope=1):
     return {
         "x": dz @ v["Wz"].T + dr @ v["Wr"].T + dn @ v["Wn"].T,
         "h": direct * dy * z + drh * r + dz @ v["Uz"].T + dr @ v["Ur"].T,
-        "Wz": x.T @ dz, "Wr": x.T @ dr, "Wn": x.T @ dn,
-        "Uz": h.T @ dz, "Ur": h.T @ dr, "Un": (r * h).T @ dn,
-        "bz": dz.sum(0), "br": dr.sum(0), "bn": dn.sum(0),
+        "Wz": x.T @ dz,
+        "Wr": x.T @ dr,
+        "Wn": x.T @ dn,
+        "Uz": h.T @ dz,
+        "Ur": h.T @ dr,
+        "Un": (r * h).T @ dn,
+        "bz": dz.sum(0),
+        "br": dr.sum(0),
+        "bn": dn.sum(0),
     }
 
 
@@ -245,18 +298,34 @@ def gru_dun_without_reset(dy, v):
     return v["h"].T @ (dy * (1 - z) * (1 - n**2))
 
 
-GRU = HeldOut("GRU cell", draw_gru, gru, gru_backward, [
-    ("the old state's direct path left out", "missing path", "h", lambda dy, v, g: gru_backward(dy, v, direct=0)["h"]),
-    ("no slope of tanh", "missing factor", "bn", lambda dy, v, g: gru_backward(dy, v, tanh_slope=0)["bn"]),
-    ("no slope of the sigmoid", "missing factor", "Wz", lambda dy, v, g: gru_backward(dy, v, sigmoid_slope=0)["Wz"]),
-    ("the gate pulls the wrong way", "sign", "Wz", lambda dy, v, g: -g["Wz"]),
-    ("Wr given the gradient of Wz", "other array", "Wr", lambda dy, v, g: g["Wz"]),
-    ("bz not summed over the batch", "missing sum", "bz", lambda dy, v, g: gru_dbz_rows(dy, v)),
-    ("Un reads h, not r * h", "wrong value", "Un", lambda dy, v, g: gru_dun_without_reset(dy, v)),
-    ("Uz transposed", "transposed", "Uz", lambda dy, v, g: g["Uz"].T),
-    ("bz added to the gradient of the call before", "stale", "bz", lambda dy, v, g: g["bz"] + v["previous"]["bz"]),
-    ("Wn of the call before", "stale", "Wn", lambda dy, v, g: v["previous"]["Wn"]),
-])
+GRU = HeldOut(
+    "GRU cell",
+    draw_gru,
+    gru,
+    gru_backward,
+    [
+        (
+            "the old state's direct path left out",
+            "missing path",
+            "h",
+            lambda dy, v, g: gru_backward(dy, v, direct=0)["h"],
+        ),
+        ("no slope of tanh", "missing factor", "bn", lambda dy, v, g: gru_backward(dy, v, tanh_slope=0)["bn"]),
+        (
+            "no slope of the sigmoid",
+            "missing factor",
+            "Wz",
+            lambda dy, v, g: gru_backward(dy, v, sigmoid_slope=0)["Wz"],
+        ),
+        ("the gate pulls the wrong way", "sign", "Wz", lambda dy, v, g: -g["Wz"]),
+        ("Wr given the gradient of Wz", "other array", "Wr", lambda dy, v, g: g["Wz"]),
+        ("bz not summed over the batch", "missing sum", "bz", lambda dy, v, g: gru_dbz_rows(dy, v)),
+        ("Un reads h, not r * h", "wrong value", "Un", lambda dy, v, g: gru_dun_without_reset(dy, v)),
+        ("Uz transposed", "transposed", "Uz", lambda dy, v, g: g["Uz"].T),
+        ("bz added to the gradient of the call before", "stale", "bz", lambda dy, v, g: g["bz"] + v["previous"]["bz"]),
+        ("Wn of the call before", "stale", "Wn", lambda dy, v, g: v["previous"]["Wn"]),
+    ],
+)
 
 
 # ---- max pooling over pairs: x (B, T, C) -> (B, T/2, C) ------------------------------------------------------------
@@ -279,13 +348,27 @@ def max_pool_backward(dy, v):
     return {"x": (winner * dy[:, :, None]).reshape(v["x"].shape)}
 
 
-POOL = HeldOut("max pooling", draw_pool, max_pool, max_pool_backward, [
-    ("every entry of the window gets the gradient", "missing factor", "x",
-     lambda dy, v, g: np.repeat(dy, 2, axis=1)),
-    ("the gradient of average pooling", "wrong derivative", "x", lambda dy, v, g: np.repeat(dy, 2, axis=1) / 2),
-    ("the first entry of each window gets it", "wrong derivative", "x",
-     lambda dy, v, g: (np.array([1, 0])[:, None] * dy[:, :, None]).reshape(v["x"].shape)),
-])
+POOL = HeldOut(
+    "max pooling",
+    draw_pool,
+    max_pool,
+    max_pool_backward,
+    [
+        (
+            "every entry of the window gets the gradient",
+            "missing factor",
+            "x",
+            lambda dy, v, g: np.repeat(dy, 2, axis=1),
+        ),
+        ("the gradient of average pooling", "wrong derivative", "x", lambda dy, v, g: np.repeat(dy, 2, axis=1) / 2),
+        (
+            "the first entry of each window gets it",
+            "wrong derivative",
+            "x",
+            lambda dy, v, g: (np.array([1, 0])[:, None] * dy[:, :, None]).reshape(v["x"].shape),
+        ),
+    ],
+)
 
 
 # ---- weight-normed linear: W = scale * direction / |direction|, x (B, T, I) ----------------------------------------
@@ -314,16 +397,34 @@ def weight_norm_backward(dy, v, project=1):
     }
 
 
-WEIGHT_NORM = HeldOut("weight-normed linear", draw_weight_norm, weight_norm, weight_norm_backward, [
-    ("the norm is a constant", "missing term", "direction",
-     lambda dy, v, g: weight_norm_backward(dy, v, project=0)["direction"]),
-    ("the direction's gradient without the scale", "missing factor", "direction",
-     lambda dy, v, g: g["direction"] / v["scale"]),
-    ("the direction's gradient not divided by its norm", "missing factor", "direction",
-     lambda dy, v, g: g["direction"] * weight_norm_parts(v)[1]),
-    ("the scale never filled in", "zero", "scale", lambda dy, v, g: np.zeros(6)),
-    ("the scale pulls the wrong way", "sign", "scale", lambda dy, v, g: -g["scale"]),
-])
+WEIGHT_NORM = HeldOut(
+    "weight-normed linear",
+    draw_weight_norm,
+    weight_norm,
+    weight_norm_backward,
+    [
+        (
+            "the norm is a constant",
+            "missing term",
+            "direction",
+            lambda dy, v, g: weight_norm_backward(dy, v, project=0)["direction"],
+        ),
+        (
+            "the direction's gradient without the scale",
+            "missing factor",
+            "direction",
+            lambda dy, v, g: g["direction"] / v["scale"],
+        ),
+        (
+            "the direction's gradient not divided by its norm",
+            "missing factor",
+            "direction",
+            lambda dy, v, g: g["direction"] * weight_norm_parts(v)[1],
+        ),
+        ("the scale never filled in", "zero", "scale", lambda dy, v, g: np.zeros(6)),
+        ("the scale pulls the wrong way", "sign", "scale", lambda dy, v, g: -g["scale"]),
+    ],
+)
 
 
 # ---- outer-product attention: y = q (sum of k v) / sqrt(d_k), all (B, H, T, K) -------------------------------------
@@ -349,18 +450,50 @@ def only_first_head(gradient):
     return out
 
 
-OUTER = HeldOut("outer-product attention", draw_outer, outer_attention, outer_backward, [
-    ("k and v swapped", "other array", "k", lambda dy, v, g: g["v"]),
-    ("k without the scale", "constant factor", "k", lambda dy, v, g: g["k"] * math.sqrt(4)),
-    ("the outer product not transposed for k", "wrong value", "k",
-     lambda dy, v, g: v["v"] @ (v["q"].swapaxes(2, 3) @ dy) / math.sqrt(4)),
-    ("the last head is zero", "one head", "q", lambda dy, v, g: g["q"] * np.array([1, 1, 0])[:, None, None]),
-    ("the first head's gradient in every head", "one head", "v", lambda dy, v, g: only_first_head(g["v"])),
-    ("heads merged without a transpose", "reshaped", "q",
-     lambda dy, v, g: g["q"].transpose(0, 2, 1, 3).reshape(g["q"].shape)),
-])
+OUTER = HeldOut(
+    "outer-product attention",
+    draw_outer,
+    outer_attention,
+    outer_backward,
+    [
+        ("k and v swapped", "other array", "k", lambda dy, v, g: g["v"]),
+        ("k without the scale", "constant factor", "k", lambda dy, v, g: g["k"] * math.sqrt(4)),
+        (
+            "the outer product not transposed for k",
+            "wrong value",
+            "k",
+            lambda dy, v, g: v["v"] @ (v["q"].swapaxes(2, 3) @ dy) / math.sqrt(4),
+        ),
+        ("the last head is zero", "one head", "q", lambda dy, v, g: g["q"] * np.array([1, 1, 0])[:, None, None]),
+        ("the first head's gradient in every head", "one head", "v", lambda dy, v, g: only_first_head(g["v"])),
+        (
+            "heads merged without a transpose",
+            "reshaped",
+            "q",
+            lambda dy, v, g: g["q"].transpose(0, 2, 1, 3).reshape(g["q"].shape),
+        ),
+    ],
+)
 
 
-LAYERS = [GROUP_NORM, BILINEAR, GLU, CONV, GRU, POOL, WEIGHT_NORM, OUTER, SOFTPLUS, TANH, PRELU, HIGHWAY, MEAN, BAG,
-          UNIT, SQUARES, PATCHES, OFFSET]
+LAYERS = [
+    GROUP_NORM,
+    BILINEAR,
+    GLU,
+    CONV,
+    GRU,
+    POOL,
+    WEIGHT_NORM,
+    OUTER,
+    SOFTPLUS,
+    TANH,
+    PRELU,
+    HIGHWAY,
+    MEAN,
+    BAG,
+    UNIT,
+    SQUARES,
+    PATCHES,
+    OFFSET,
+]
 CASES = [(layer, *wrong) for layer in LAYERS for wrong in layer.wrong]

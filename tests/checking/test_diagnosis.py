@@ -70,13 +70,22 @@ def test_poor_data_never_give_a_wrong_certainty(sizes):
     x, one = rng.normal(size=sizes), np.ones(D)
     square, vector = rng.normal(size=(D, D)), rng.normal(size=D)
     values = {
-        "linear": {"x": x, "W": square, "b": vector}, "layer norm": {"x": x, "gamma": one, "beta": vector, "eps": 1e-5},
-        "softmax": {"x": x}, "relu": {"x": x}, "silu": {"x": x}, "gelu": {"x": x},
+        "linear": {"x": x, "W": square, "b": vector},
+        "layer norm": {"x": x, "gamma": one, "beta": vector, "eps": 1e-5},
+        "softmax": {"x": x},
+        "relu": {"x": x},
+        "silu": {"x": x},
+        "gelu": {"x": x},
         "rms norm": {"x": x, "gamma": one, "eps": 1e-5},
         "learned positions": {"x": x, "table": rng.normal(size=(5, D))},
         "pre-norm residual": {"x": x, "W": square, "b": vector, "gamma": one, "beta": vector, "eps": 1e-5},
-        "attention": {"q": x, "k": rng.normal(size=sizes), "v": rng.normal(size=sizes), "mask": np.array(True),
-                      "causal": False},
+        "attention": {
+            "q": x,
+            "k": rng.normal(size=sizes),
+            "v": rng.normal(size=sizes),
+            "mask": np.array(True),
+            "causal": False,
+        },
     }
     for mistake in WRONG:
         if mistake.layer.name not in values:
@@ -108,9 +117,14 @@ def renamed(given, names):
     def turn(arrays):
         return {names.get(name, name): array for name, array in arrays.items()}
 
-    return replace(given, name=names.get(given.name, given.name), inputs=turn(given.inputs),
-                   parameters=turn(given.parameters), analytic_all=turn(given.analytic_all),
-                   numeric_all=turn(given.numeric_all))
+    return replace(
+        given,
+        name=names.get(given.name, given.name),
+        inputs=turn(given.inputs),
+        parameters=turn(given.parameters),
+        analytic_all=turn(given.analytic_all),
+        numeric_all=turn(given.numeric_all),
+    )
 
 
 def test_names_do_not_matter():

@@ -12,7 +12,8 @@ from transformer_np.checking.mutation_score import power
 def slope(forward, arrays, which, direction, dy, h=1e-6):
     """The derivative of sum(dy * forward) along a direction of one array, by central differences."""
     up, down = (
-        forward(*[a + step * direction if i == which else a for i, a in enumerate(arrays)])[0] for step in (h, -h))
+        forward(*[a + step * direction if i == which else a for i, a in enumerate(arrays)])[0] for step in (h, -h)
+    )
     return float((dy * (up - down)).sum() / (2 * h))
 
 

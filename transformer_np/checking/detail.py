@@ -38,15 +38,13 @@ def blame(check, contracts=False):
 
     Parts come before the whole, so a composite that is wrong has parts that pass.
     """
-    from .gradcheck import Check
-
     trial = check.trial
     _, finished = record(trial.layer, lambda: trial.gradients(check.reference.dys))
     found = False
     for call in finished:
         if call.upstream and len(call.upstream) != sum(map(differentiable, call.outputs)):
             continue
-        inner = Check(
+        inner = type(check)(
             upstream=call.upstream or None,
             seed=check.seed,
             dtype=check.dtype,

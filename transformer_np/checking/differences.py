@@ -81,8 +81,8 @@ class Differences:
     def allow_residue(self, gradients):
         """Allow each entry a rounding error relative to the largest gradient of all, each in the units of its array.
 
-        The gradient of a key bias, say, is a sum that cancels to zero. The outputs then do not move by a single bit, but
-        backward adds up numbers as large as the other gradients and is left with the rounding of those.
+        The gradient of a key bias, say, is a sum that cancels to zero. The outputs then do not move by a single bit,
+        but backward adds up numbers as large as the other gradients and is left with the rounding of those.
         """
         largest = 0.0
         for w in self.trial.arrays:

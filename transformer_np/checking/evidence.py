@@ -101,8 +101,10 @@ class Evidence:
             integral = array.dtype.kind in "biuSUO"
             return array if integral else array.astype(np.float64)
 
-        arrays = {key: bring(getattr(self, key)) for key in ("inputs", "parameters", "output", "dy", "analytic_all",
-                                                             "numeric_all", "attributes", "previous")}
+        arrays = {
+            key: bring(getattr(self, key))
+            for key in ("inputs", "parameters", "output", "dy", "analytic_all", "numeric_all", "attributes", "previous")
+        }
         return replace(
             self,
             analytic=np.asarray(bring(self.analytic), float),

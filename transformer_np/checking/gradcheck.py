@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from .contracts import check_contracts, gradient_aliasing
+from .contracts import CONTRACTS, check_contracts, gradient_aliasing
 from .detail import detail
 from .differences import Differences
 from .first_run import Stop, first_run, reference_run
@@ -162,7 +162,7 @@ class Check:
         trial.problems = self.problems
         if any(a.status == "SHAPE" for a in report.arrays):
             return
-        report.findings, report.contracts = check_contracts(trial, reference, epsilon, self.skip)
+        report.findings, report.contracts = check_contracts((*CONTRACTS, rows), trial, reference, epsilon, self.skip)
         report.warnings += gradient_aliasing(reference)
         if self.independent_rows:
             report.findings += rows(trial, reference, epsilon, required=True)

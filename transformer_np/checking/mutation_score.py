@@ -126,8 +126,14 @@ class Power:
 
     def to_dict(self):
         """Plain values for JSON."""
-        return {"caught": [m.title for m in self.caught], "missed": [m.title for m in self.missed],
-                "useless": dict(self.useless), "total": self.total, "score": self.score, "ok": self.ok}
+        return {
+            "caught": [m.title for m in self.caught],
+            "missed": [m.title for m in self.missed],
+            "useless": dict(self.useless),
+            "total": self.total,
+            "score": self.score,
+            "ok": self.ok,
+        }
 
     def to_json(self, indent=None):
         """The same as JSON text."""

@@ -36,11 +36,9 @@ def reproduce(check, subject, inputs, keywords):
 
 
 def _still_fails(check, subject, inputs, keywords, candidates, wanted, seed):
-    from .gradcheck import Check
-
     supply = iter(candidates)
     args, kwargs = rebuild(tuple(inputs), supply), rebuild(dict(keywords), supply)
-    inner = Check(
+    inner = type(check)(
         seed=seed,
         dtype=check.dtype,
         randomize=check.randomize,

@@ -42,8 +42,11 @@ def explain(c, where):
     layers = known.recognise(c.e)
     found, whole = from_museum(c, layers, where)
     clues = from_rules(c, layers, bool(found))
-    found += [Diagnosis(clue.kind, "likely", c.e.name, where, clue.text, clue.line)
-              for clue in clues if clue.kind not in {d.kind for d in found}]
+    found += [
+        Diagnosis(clue.kind, "likely", c.e.name, where, clue.text, clue.line)
+        for clue in clues
+        if clue.kind not in {d.kind for d in found}
+    ]
     if found and c.rich and proved(found, clues, whole):
         return [replace(found[0], certainty="certain")]
     return found or [unknown(c, where)]
@@ -71,8 +74,17 @@ def from_museum(c, layers, where):
             whole |= {mistake.title} if fits_everywhere else set()
     every = [mistake for group in by_kind.values() for mistake in group]
     found = [
-        Diagnosis(kind, "likely", c.e.name, where, group[0].what, group[0].line, group[0].fix, group[0].title,
-                  tuple(f"{m.title} ({m.what})" for m in every if m is not group[0]))
+        Diagnosis(
+            kind,
+            "likely",
+            c.e.name,
+            where,
+            group[0].what,
+            group[0].line,
+            group[0].fix,
+            group[0].title,
+            tuple(f"{m.title} ({m.what})" for m in every if m is not group[0]),
+        )
         for kind, group in by_kind.items()
     ]
     return found, whole
@@ -96,8 +108,14 @@ def not_finite(c):
     bad = ~np.isfinite(c.a)
     index = ", ".join(str(int(i)) for i in np.argwhere(bad)[0])
     where = f"the gradient of the {c.e.kind} {c.e.name}: {int(bad.sum())} of {bad.size} entries are NaN or infinite"
-    return Diagnosis("unknown", "unknown", c.e.name, where, f"the first is {c.e.name}[{index}]",
-                     "look for 0/0, the logarithm of 0, or a row in which everything is masked")
+    return Diagnosis(
+        "unknown",
+        "unknown",
+        c.e.name,
+        where,
+        f"the first is {c.e.name}[{index}]",
+        "look for 0/0, the logarithm of 0, or a row in which everything is masked",
+    )
 
 
 def unknown(c, where):
@@ -107,5 +125,3 @@ def unknown(c, where):
         cosine = float((c.a * c.n).sum() / max((c.a**2).sum() ** 0.5 * (c.n**2).sum() ** 0.5, 1e-300))
         text += f"; it points {'nearly the right way' if cosine > 0.9 else 'another way'} (cosine {cosine:.3f})"
     return Diagnosis("unknown", "unknown", c.e.name, where, text)
-
-

@@ -71,14 +71,15 @@ class Comparison:
         """Which entries are wrong, in words, with the worst of them."""
         name, kind = self.e.name, self.e.kind
         if not self.same_shape:
-            return (f"the gradient of the {kind} {name} has shape {self.a.shape}, "
-                    f"and {name} has shape {self.n.shape}")
+            return f"the gradient of the {kind} {name} has shape {self.a.shape}, and {name} has shape {self.n.shape}"
         wrong = self.wrong
         worst = np.unravel_index(np.argmax(np.abs(self.a - self.n)), self.n.shape)
         index = ", ".join(str(int(i)) for i in worst)
         which = "all" if wrong.all() else f"{int(wrong.sum())} of {wrong.size}"
-        return (f"the gradient of the {kind} {name}: {which} entries are wrong, the worst is {name}[{index}]: "
-                f"yours {self.a[worst]:.6g}, right {self.n[worst]:.6g}")
+        return (
+            f"the gradient of the {kind} {name}: {which} entries are wrong, the worst is {name}[{index}]: "
+            f"yours {self.a[worst]:.6g}, right {self.n[worst]:.6g}"
+        )
 
 
 def axis_subsets(ndim):

@@ -38,21 +38,38 @@ def local_slope(c):
         by_dy = ((yours != 0) == (dy > 0)).all()
         by_x = ((yours != 0) == (x > 0)).all() or ((yours != 0) == (x <= 0)).all()
         if by_dy or by_x:
-            return Clue("wrong derivative", False, "entries pass where they should not: the condition is on "
-                        f"{'the gradient' if by_dy else 'the wrong side of x'}",
-                        "the mask of forward is the mask of backward")
-        return Clue("wrong value", False, "your gradient is masked, but by another mask than forward's",
-                    "keep the mask that forward used")
+            return Clue(
+                "wrong derivative",
+                False,
+                "entries pass where they should not: the condition is on "
+                f"{'the gradient' if by_dy else 'the wrong side of x'}",
+                "the mask of forward is the mask of backward",
+            )
+        return Clue(
+            "wrong value",
+            False,
+            "your gradient is masked, but by another mask than forward's",
+            "keep the mask that forward used",
+        )
     if kept is not None and np.ptp(yours) < 1e-6:
         return Clue("missing factor", False, "forward's mask is missing: entries that were dropped get a gradient")
     if smooth_in(x, right) and smooth_in(x, yours):
-        return Clue("wrong derivative", False, "each entry is off by a factor that depends on x alone: the slope is "
-                    "not that of the function that forward computes", "differentiate the very formula of forward")
+        return Clue(
+            "wrong derivative",
+            False,
+            "each entry is off by a factor that depends on x alone: the slope is "
+            "not that of the function that forward computes",
+            "differentiate the very formula of forward",
+        )
     wrong = c.wrong
     if ((wrong == (x < 0)).all() or (wrong == (x > 0)).all()) and not wrong.all():
         side = "negative" if (wrong == (x < 0)).all() else "positive"
-        return Clue("wrong derivative", False, f"only entries where x is {side} are wrong",
-                    f"the slope for {side} x is another one")
+        return Clue(
+            "wrong derivative",
+            False,
+            f"only entries where x is {side} are wrong",
+            f"the slope for {side} x is another one",
+        )
     return None
 
 
@@ -62,8 +79,12 @@ def mask_factor(c):
         return None
     zero = np.abs(c.n) <= c.tol
     if 0.1 < zero.mean() < 0.9 and not c.wrong[~zero].any() and c.wrong[zero].mean() > 0.5:
-        return Clue("missing factor", False, "your gradient is right where the right one is not zero, and is not zero "
-                    "elsewhere: a mask is missing", "entries that forward did not let through get no gradient")
+        return Clue(
+            "missing factor",
+            False,
+            "your gradient is right where the right one is not zero, and is not zero elsewhere: a mask is missing",
+            "entries that forward did not let through get no gradient",
+        )
     return None
 
 
@@ -78,9 +99,12 @@ def block_slope(c):
     if c.e.dy is not None and c.equal(a, c.e.dy):
         return Clue("missing factor", False, "where it is wrong, your gradient is dy itself: nothing was multiplied in")
     if a.size >= 20 and not np.any(n == 0) and smooth_in(x, a / n):
-        return Clue("missing factor", False, "in part of the last axis each entry is off by a factor that depends on "
-                    "it alone",
-                    "a factor of the chain rule is left out there")
+        return Clue(
+            "missing factor",
+            False,
+            "in part of the last axis each entry is off by a factor that depends on it alone",
+            "a factor of the chain rule is left out there",
+        )
     return None
 
 
@@ -116,8 +140,12 @@ def factor_along_axes(c):
             except ValueError:
                 continue  # the shapes do not fit
             if f.size > 1 and product.shape == c.n.shape and c.equal(c.a, product, 10):
-                return Clue("missing factor", False, f"your gradient is the right one {word}",
-                            "this factor is left out, or is there twice")
+                return Clue(
+                    "missing factor",
+                    False,
+                    f"your gradient is the right one {word}",
+                    "this factor is left out, or is there twice",
+                )
     ratio = np.where(solid, c.a / np.where(solid, c.n, 1), np.nan)
     if np.nanmax(ratio) - np.nanmin(ratio) < 1e-5 * np.nanmax(np.abs(ratio)):
         return None  # one constant: another rule's
@@ -127,9 +155,13 @@ def factor_along_axes(c):
         spread = np.nanmax(ratio, axis=axes, initial=-np.inf) - np.nanmin(ratio, axis=axes, initial=np.inf)
         used = solid.sum(axis=axes) > 1
         if used.any() and spread[used].max() < 1e-5 * np.nanmax(np.abs(ratio)):
-            return Clue("missing factor", False, "your gradient is the right one times a factor that is the same along "
-                        f"axes {axes} and changes along the others",
-                        "a factor for each row or each feature is left out, or is there twice")
+            return Clue(
+                "missing factor",
+                False,
+                "your gradient is the right one times a factor that is the same along "
+                f"axes {axes} and changes along the others",
+                "a factor for each row or each feature is left out, or is there twice",
+            )
     return None
 
 
@@ -156,17 +188,27 @@ def low_rank_term(c):
     one = np.ones(())
     for axis in reversed(range(d.ndim)):
         if d.shape[axis] > 2 and np.ptp(d, axis=axis).max() < 1e-6 * np.abs(d).max():
-            return Clue("missing term", False, f"the difference is the same number all along axis {axis}: a mean or a "
-                        "sum is missing or too much", "a term that every entry along that axis shares")
+            return Clue(
+                "missing term",
+                False,
+                f"the difference is the same number all along axis {axis}: a mean or a sum is missing or too much",
+                "a term that every entry along that axis shares",
+            )
         for name, array in arrays.items():
             if array is None or np.shape(array) != d.shape:
                 continue
-            for words, basis in ((f"a multiple of {name}", [array]),
-                                 (f"a multiple of {name} plus a constant", [array, one])):
+            for words, basis in (
+                (f"a multiple of {name}", [array]),
+                (f"a multiple of {name} plus a constant", [array, one]),
+            ):
                 if in_span(d, basis, axis):
-                    return Clue("missing term", False, f"the difference is {words} along axis {axis}: the term of a "
-                                "norm or a variance is missing or has the wrong weight",
-                                "what flows back through the statistics")
+                    return Clue(
+                        "missing term",
+                        False,
+                        f"the difference is {words} along axis {axis}: the term of a "
+                        "norm or a variance is missing or has the wrong weight",
+                        "what flows back through the statistics",
+                    )
     return None
 
 
@@ -180,14 +222,23 @@ def reads_another_value(c):
             continue
         flat_z, flat_dy = np.reshape(z, (-1, np.shape(z)[-1])), np.reshape(dy, (-1, np.shape(dy)[-1]))
         if c.n.ndim == 2 and len(flat_z) == len(flat_dy) and c.equal(c.a, flat_z.T @ flat_dy):
-            return Clue("wrong value", False, f"your gradient is {name}ᵀ dy, the right one reads another array",
-                        "dW = (what met W)ᵀ times (the gradient of the product)")
+            return Clue(
+                "wrong value",
+                False,
+                f"your gradient is {name}ᵀ dy, the right one reads another array",
+                "dW = (what met W)ᵀ times (the gradient of the product)",
+            )
         if c.n.ndim == 1 and np.shape(z) == np.shape(dy):
             for axis in range(np.ndim(dy)):
-                if np.shape(dy)[axis] == len(c.n) and \
-                        c.equal(c.a, (dy * z).sum(tuple(i for i in range(np.ndim(dy)) if i != axis))):
-                    return Clue("wrong value", False, f"your gradient is the sum of dy times {name}, the right one "
-                                "reads another array", "the parameter's gradient reads what met the parameter")
+                if np.shape(dy)[axis] == len(c.n) and c.equal(
+                    c.a, (dy * z).sum(tuple(i for i in range(np.ndim(dy)) if i != axis))
+                ):
+                    return Clue(
+                        "wrong value",
+                        False,
+                        f"your gradient is the sum of dy times {name}, the right one reads another array",
+                        "the parameter's gradient reads what met the parameter",
+                    )
     return None
 
 
@@ -198,8 +249,12 @@ def gated_path(c):
         return None
     gate = (c.n - c.a) / dy
     if gate.min() > 0 and gate.max() < 1 and np.ptp(gate) > 1e-3:
-        return Clue("missing path", False, "what is missing is dy times something between 0 and 1: a gated path",
-                    "a value that a gate passes on directly also gets the gradient directly, times the gate")
+        return Clue(
+            "missing path",
+            False,
+            "what is missing is dy times something between 0 and 1: a gated path",
+            "a value that a gate passes on directly also gets the gradient directly, times the gate",
+        )
     return None
 
 
@@ -208,10 +263,17 @@ def flat(c):
     if not c.same_shape or c.n.size < 4 or c.n.ndim == 0:
         return None
     for axis in range(c.n.ndim):
-        if c.n.shape[axis] > 1 and np.ptp(c.a, axis=axis).max() <= c.tol < np.abs(c.a).max() and \
-                np.ptp(c.n, axis=axis).max() > 10 * c.tol:
-            return Clue("extra sum", False, f"your gradient is the same all along axis {axis}, the right one is not",
-                        "entries along that axis have gradients of their own")
+        if (
+            c.n.shape[axis] > 1
+            and np.ptp(c.a, axis=axis).max() <= c.tol < np.abs(c.a).max()
+            and np.ptp(c.n, axis=axis).max() > 10 * c.tol
+        ):
+            return Clue(
+                "extra sum",
+                False,
+                f"your gradient is the same all along axis {axis}, the right one is not",
+                "entries along that axis have gradients of their own",
+            )
     return None
 
 

@@ -12,17 +12,32 @@ import numpy as np
 from ..mistakes import LAYERS, Layer
 
 ALIASES = {
-    "W": ("weight", "w", "kernel"), "b": ("bias", "b"), "gamma": ("gamma", "weight", "gain", "scale", "g"),
-    "beta": ("beta", "bias", "shift"), "table": ("table", "weight", "embedding", "e", "wte"), "x": ("x", "input"),
-    "w_1": ("w_1", "w1", "weight1", "first.weight"), "w_2": ("w_2", "w2", "weight2", "second.weight"),
-    "b_1": ("b_1", "b1", "bias1", "first.bias"), "b_2": ("b_2", "b2", "bias2", "second.bias"),
-    "w_q": ("w_q", "wq", "q", "query"), "w_k": ("w_k", "wk", "k", "key"), "w_v": ("w_v", "wv", "v", "value"),
-    "w_o": ("w_o", "wo", "o", "out"), "q": ("q", "query"), "k": ("k", "key"), "v": ("v", "value"),
+    "W": ("weight", "w", "kernel"),
+    "b": ("bias", "b"),
+    "gamma": ("gamma", "weight", "gain", "scale", "g"),
+    "beta": ("beta", "bias", "shift"),
+    "table": ("table", "weight", "embedding", "e", "wte"),
+    "x": ("x", "input"),
+    "w_1": ("w_1", "w1", "weight1", "first.weight"),
+    "w_2": ("w_2", "w2", "weight2", "second.weight"),
+    "b_1": ("b_1", "b1", "bias1", "first.bias"),
+    "b_2": ("b_2", "b2", "bias2", "second.bias"),
+    "w_q": ("w_q", "wq", "q", "query"),
+    "w_k": ("w_k", "wk", "k", "key"),
+    "w_v": ("w_v", "wv", "v", "value"),
+    "w_o": ("w_o", "wo", "o", "out"),
+    "q": ("q", "query"),
+    "k": ("k", "key"),
+    "v": ("v", "value"),
 }
 SETTING_NAMES = {
-    "eps": ("eps", "epsilon"), "n_heads": ("n_heads", "num_heads", "heads", "n_head", "h"),
-    "p": ("p", "dropout", "rate", "drop", "p_drop"), "ignore_index": ("ignore_index", "pad_id", "padding_idx", "pad"),
-    "smoothing": ("smoothing", "label_smoothing"), "causal": ("causal",), "scaled": ("scaled", "scale"),
+    "eps": ("eps", "epsilon"),
+    "n_heads": ("n_heads", "num_heads", "heads", "n_head", "h"),
+    "p": ("p", "dropout", "rate", "drop", "p_drop"),
+    "ignore_index": ("ignore_index", "pad_id", "padding_idx", "pad"),
+    "smoothing": ("smoothing", "label_smoothing"),
+    "causal": ("causal",),
+    "scaled": ("scaled", "scale"),
     "base": ("base", "theta"),
 }
 TRIES = 120  # reference forwards tried for one layer
@@ -70,7 +85,7 @@ def fits(shape, spec, letters):
         axes = axes[1:]
         if len(shape) < max(len(axes), 1):
             return None
-        shape = shape[len(shape) - len(axes):]
+        shape = shape[len(shape) - len(axes) :]
     if len(shape) != len(axes):
         return None
     letters = dict(letters)
@@ -141,8 +156,10 @@ def could_be(layer, kinds, arrays):
 def recognise_one(layer, e):
     """The best pairing of the student's arrays with this layer that gives the student's output, or None."""
     example = layer.draw(np.random.default_rng(0))
-    kinds = {role: {"f": "f", "i": "iu", "b": "bf" if layer.infer else "b"}[np.asarray(example[role]).dtype.kind]
-             for role in layer.shapes}
+    kinds = {
+        role: {"f": "f", "i": "iu", "b": "bf" if layer.infer else "b"}[np.asarray(example[role]).dtype.kind]
+        for role in layer.shapes
+    }
     masks = {k: v for k, v in e.attributes.items() if hasattr(v, "dtype") and np.ndim(v) and v.dtype.kind == "b"}
     arrays = {name: np.asarray(v) for name, v in {**e.arrays, **masks}.items() if v is not None}
     if not could_be(layer, kinds, arrays):
@@ -150,8 +167,9 @@ def recognise_one(layer, e):
     scale, best = float(np.abs(e.output).max()) or 1.0, None
     for turn in (False, True):
         for chosen, letters in islice(pairings(layer, arrays, kinds, turn), TRIES // 4):
-            turned = frozenset(r for r, n in chosen.items()
-                               if turn and n and r in layer.parameters and arrays[n].ndim == 2)
+            turned = frozenset(
+                r for r, n in chosen.items() if turn and n and r in layer.parameters and arrays[n].ndim == 2
+            )
             if turn and not turned:
                 break
             try:
@@ -203,8 +221,11 @@ def matches(c, recognised):
         if role not in wrong or c.equal(wrong[role], right[role]) or not c.equal(student, wrong[role]):
             continue
         whole = {**right, **wrong}
-        same = {r: c.equal(recognised.bring(r, np.asarray(c.e.analytic_all[name])), whole[r], 10)
-                for r, name in recognised.names.items() if name in c.e.analytic_all and r in whole}
+        same = {
+            r: c.equal(recognised.bring(r, np.asarray(c.e.analytic_all[name])), whole[r], 10)
+            for r, name in recognised.names.items()
+            if name in c.e.analytic_all and r in whole
+        }
         found.append((mistake, all(same.values()), all(same.get(r, True) for r in wrong)))
     complete = [(mistake, True) for mistake, everywhere, _ in found if everywhere]
     return complete or [(mistake, touched) for mistake, _, touched in found]

@@ -22,16 +22,26 @@ def repeated_ids(c):
         counts = np.bincount(ids.ravel(), minlength=len(c.n))
         repeated, once = set(np.flatnonzero(counts > 1).tolist()), set(np.flatnonzero(counts == 1).tolist())
         if rows == repeated and len(rows) > 1:
-            return Clue("repeated ids", bool(once), f"only the rows of ids that occur more than once in {name} are "
-                        f"wrong: {sorted(rows)}",
-                        "a row that was read in several places gets the sum of all their gradients")
+            return Clue(
+                "repeated ids",
+                bool(once),
+                f"only the rows of ids that occur more than once in {name} are wrong: {sorted(rows)}",
+                "a row that was read in several places gets the sum of all their gradients",
+            )
         if rows < repeated and len(rows) > 1:
-            return Clue("repeated ids", False,
-                        f"the wrong rows {sorted(rows)} are ids that occur more than once in {name}",
-                        "a row that was read in several places gets the sum of all their gradients")
+            return Clue(
+                "repeated ids",
+                False,
+                f"the wrong rows {sorted(rows)} are ids that occur more than once in {name}",
+                "a row that was read in several places gets the sum of all their gradients",
+            )
         if len(rows) == 1 and np.abs(c.a[list(rows)]).max() <= c.tol:
-            return Clue("positions", False, f"only row {min(rows)} is wrong, and it is zero: was it taken for padding?",
-                        "a row that forward reads has a gradient")
+            return Clue(
+                "positions",
+                False,
+                f"only row {min(rows)} is wrong, and it is zero: was it taken for padding?",
+                "a row that forward reads has a gradient",
+            )
     return None
 
 
@@ -49,8 +59,12 @@ def masked(c):
             continue
         wrong = c.wrong.reshape(*mask.shape, -1).any(-1)
         if not (wrong & mask).any():
-            return Clue("positions", False, f"only positions that {name} leaves out are wrong",
-                        "where nothing counts, the gradient is exactly zero")
+            return Clue(
+                "positions",
+                False,
+                f"only positions that {name} leaves out are wrong",
+                "where nothing counts, the gradient is exactly zero",
+            )
     return None
 
 
@@ -77,8 +91,14 @@ def one_head(c):
     bad = np.flatnonzero(by_head)
     if len(bad) == H:
         return None
-    return Clue("one head", False, f"only head {', '.join(map(str, bad))} of {H} is wrong" if len(bad) == 1 else
-                f"only heads {', '.join(map(str, bad))} of {H} are wrong", "every head has a gradient of its own")
+    return Clue(
+        "one head",
+        False,
+        f"only head {', '.join(map(str, bad))} of {H} is wrong"
+        if len(bad) == 1
+        else f"only heads {', '.join(map(str, bad))} of {H} are wrong",
+        "every head has a gradient of its own",
+    )
 
 
 def positions(c):
@@ -95,8 +115,12 @@ def positions(c):
             word = {(0,): "the first index", (size - 1,): "the last index"}.get(tuple(where), f"indices {where}")
             if axis == c.n.ndim - 1:
                 continue
-            return Clue("positions", False, f"only {word} of axis {axis} (of size {size}) is wrong",
-                        "is that place left out, or treated as padding?")
+            return Clue(
+                "positions",
+                False,
+                f"only {word} of axis {axis} (of size {size}) is wrong",
+                "is that place left out, or treated as padding?",
+            )
     return None
 
 

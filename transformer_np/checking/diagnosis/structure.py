@@ -14,16 +14,21 @@ from .compare import Clue, axis_subsets
 def zero(c):
     """Never filled in."""
     if np.all(c.a == 0) and not c.vanishing:
-        return Clue("zero", True, "your gradient is zero everywhere: never computed, never stored, or overwritten",
-                    "every array that forward reads gets a gradient")
+        return Clue(
+            "zero",
+            True,
+            "your gradient is zero everywhere: never computed, never stored, or overwritten",
+            "every array that forward reads gets a gradient",
+        )
     return None
 
 
 def sign(c):
     """The right numbers with the other sign."""
     if c.same_shape and not c.vanishing and c.equal(c.a, -c.n):
-        return Clue("sign", True, "your gradient is the right one with the opposite sign",
-                    "a minus too many, or one lost")
+        return Clue(
+            "sign", True, "your gradient is the right one with the opposite sign", "a minus too many, or one lost"
+        )
     return None
 
 
@@ -93,8 +98,12 @@ def transposed(c):
         return None
     for order in permutations(range(c.n.ndim)):
         if order != tuple(range(c.n.ndim)) and c.equal(c.a, c.n.transpose(order)):
-            return Clue("transposed", True, f"your gradient is the right one with its axes in the order {order}",
-                        "the gradient has the axes of the value itself, in the same order")
+            return Clue(
+                "transposed",
+                True,
+                f"your gradient is the right one with its axes in the order {order}",
+                "the gradient has the axes of the value itself, in the same order",
+            )
     return None
 
 
@@ -113,8 +122,12 @@ def reshaped(c):
             how = f"in reverse along axis {axis}"
         elif any(c.equal(c.a, np.roll(c.n, shift, axis)) for shift in range(1, c.n.shape[axis])):
             how = f"shifted round along axis {axis}"
-    return Clue("reshaped", alike < 0.2, f"your gradient holds exactly the right numbers, but {how}",
-                "reshape keeps the order in memory; it is no transpose")
+    return Clue(
+        "reshaped",
+        alike < 0.2,
+        f"your gradient holds exactly the right numbers, but {how}",
+        "reshape keeps the order in memory; it is no transpose",
+    )
 
 
 def missing_sum(c):
@@ -125,12 +138,25 @@ def missing_sum(c):
         for word, fold in (("summed", np.sum), ("averaged", np.mean)):
             folded = fold(c.a, axis=axes)
             if folded.size == c.n.size and c.equal(folded.reshape(c.n.shape), c.n):
-                return Clue("missing sum", True, f"{word} over axes {axes} your gradient would be right",
-                            "a value that broadcasting shared along an axis gets the sum of the gradients along it")
-            if folded.ndim == c.n.ndim and folded.shape[1:] == c.n.shape[1:] and len(folded) < len(c.n) and \
-                    c.equal(folded, c.n[: len(folded)]) and np.all(np.abs(c.n[len(folded):]) <= c.tol):
-                return Clue("missing sum", True, f"{word} over axes {axes} the rows in use would be right",
-                            "a value that broadcasting shared along an axis gets the sum of the gradients along it")
+                return Clue(
+                    "missing sum",
+                    True,
+                    f"{word} over axes {axes} your gradient would be right",
+                    "a value that broadcasting shared along an axis gets the sum of the gradients along it",
+                )
+            if (
+                folded.ndim == c.n.ndim
+                and folded.shape[1:] == c.n.shape[1:]
+                and len(folded) < len(c.n)
+                and c.equal(folded, c.n[: len(folded)])
+                and np.all(np.abs(c.n[len(folded) :]) <= c.tol)
+            ):
+                return Clue(
+                    "missing sum",
+                    True,
+                    f"{word} over axes {axes} the rows in use would be right",
+                    "a value that broadcasting shared along an axis gets the sum of the gradients along it",
+                )
     return None
 
 
@@ -143,8 +169,12 @@ def wrong_shape(c):
     if c.a.size == c.n.size:
         return Clue("reshaped", False, f"your gradient has shape {c.a.shape}, not {c.n.shape}")
     if c.a.size > c.n.size:
-        return Clue("missing sum", False, "your gradient has too many entries: an axis was not summed over",
-                    "sum over every axis along which the value was shared")
+        return Clue(
+            "missing sum",
+            False,
+            "your gradient has too many entries: an axis was not summed over",
+            "sum over every axis along which the value was shared",
+        )
     return Clue("extra sum", False, "your gradient has too few entries: an axis was summed away")
 
 
@@ -157,10 +187,15 @@ def extra_sum(c):
             continue
         for word, fold in (("sum", np.sum), ("mean", np.mean)):
             folded = fold(c.n, axis=axes, keepdims=True)
-            if (c.same_shape and c.equal(c.a, np.broadcast_to(folded, c.n.shape))) or \
-                    (not c.same_shape and c.a.size == folded.size and c.equal(c.a.ravel(), folded.ravel())):
-                return Clue("extra sum", True, f"your gradient is the {word} of the right one over axes {axes}",
-                            "entries along those axes have gradients of their own")
+            if (c.same_shape and c.equal(c.a, np.broadcast_to(folded, c.n.shape))) or (
+                not c.same_shape and c.a.size == folded.size and c.equal(c.a.ravel(), folded.ravel())
+            ):
+                return Clue(
+                    "extra sum",
+                    True,
+                    f"your gradient is the {word} of the right one over axes {axes}",
+                    "entries along those axes have gradients of their own",
+                )
     return None
 
 
@@ -173,13 +208,21 @@ def other_array(c):
         if name == c.e.name or np.abs(right).max(initial=0) <= 10 * c.tol or c.equal(right, c.n):
             continue
         if c.equal(c.a, right):
-            return Clue("other array", True, f"this is exactly the gradient of {name}",
-                        "check the names, and the order in which backward returns its gradients")
+            return Clue(
+                "other array",
+                True,
+                f"this is exactly the gradient of {name}",
+                "check the names, and the order in which backward returns its gradients",
+            )
         if right.ndim > 1 and right.shape != c.n.shape and right.T.shape == c.a.shape and c.equal(c.a, right.T):
             return Clue("other array", True, f"this is the gradient of {name}, transposed", "check the names")
         if c.same_shape and right.shape == c.n.shape and c.equal(c.a, c.n + right):
-            return Clue("other array", True, f"the gradient of {name} has been added to this one",
-                        "each gradient is accumulated into its own array")
+            return Clue(
+                "other array",
+                True,
+                f"the gradient of {name} has been added to this one",
+                "each gradient is accumulated into its own array",
+            )
     return None
 
 
@@ -190,11 +233,19 @@ def stale(c):
         return None
     if c.equal(c.a, old) and not c.equal(old, c.n):
         # Not exact: a wrong gradient that does not depend on the inputs is the same in every call.
-        return Clue("stale", False, "this is also the gradient of a call with other inputs: it did not change",
-                    "backward reads what the latest forward kept")
+        return Clue(
+            "stale",
+            False,
+            "this is also the gradient of a call with other inputs: it did not change",
+            "backward reads what the latest forward kept",
+        )
     if c.same_shape and c.equal(c.a, c.n + old):
-        return Clue("stale", True, "this call's gradient was added to that of the call before",
-                    "zero the gradients between calls, or return new arrays")
+        return Clue(
+            "stale",
+            True,
+            "this call's gradient was added to that of the call before",
+            "zero the gradients between calls, or return new arrays",
+        )
     return None
 
 
@@ -205,17 +256,29 @@ def residual_path(c):
         return None
     d = c.a - c.n
     if c.equal(d, -dy) and not c.equal(c.a, np.zeros_like(c.a)):
-        return Clue("missing path", True, "what is missing is exactly the upstream gradient dy: the residual path",
-                    "y = x + f(x) uses x twice, so dx = dy + what comes back through f")
+        return Clue(
+            "missing path",
+            True,
+            "what is missing is exactly the upstream gradient dy: the residual path",
+            "y = x + f(x) uses x twice, so dx = dy + what comes back through f",
+        )
     if c.equal(d, dy):
-        return Clue("missing term", True, "there is exactly one dy too many: the residual path was added twice",
-                    "dy is added once")
+        return Clue(
+            "missing term",
+            True,
+            "there is exactly one dy too many: the residual path was added twice",
+            "dy is added once",
+        )
     for name, other in c.e.arrays.items():
         if name != c.e.name and np.shape(other) == c.n.shape and np.asarray(other).dtype.kind == "f":
             for s in (1, -1):
                 if c.equal(d, s * dy * other):
-                    return Clue("missing path", False, f"the difference is exactly dy times {name}",
-                                f"{c.e.name} is used in more than one place; one path back is missing")
+                    return Clue(
+                        "missing path",
+                        False,
+                        f"the difference is exactly dy times {name}",
+                        f"{c.e.name} is used in more than one place; one path back is missing",
+                    )
     return None
 
 

@@ -22,21 +22,32 @@ def log_softmax_terms(dy, c):
 
 def layer_norm_terms(dy, c):
     dn = dy * c.gamma
-    return {"x": {"γ dy / s": dn / c.s, "- mean(γ dy) / s, the mean term": -mean(dn) / c.s + 0 * dn,
-                  "- n mean(γ dy n) / s, the variance term": -c.n * mean(dn * c.n) / c.s}}
+    return {
+        "x": {
+            "γ dy / s": dn / c.s,
+            "- mean(γ dy) / s, the mean term": -mean(dn) / c.s + 0 * dn,
+            "- n mean(γ dy n) / s, the variance term": -c.n * mean(dn * c.n) / c.s,
+        }
+    }
 
 
 def rms_norm_terms(dy, c):
     dn = dy * c.gamma
-    return {"x": {"γ dy / r": dn / c.r, "- n mean(γ dy n) / r, the term of the root mean square":
-                  -c.n * mean(dn * c.n) / c.r}}
+    return {
+        "x": {
+            "γ dy / r": dn / c.r,
+            "- n mean(γ dy n) / r, the term of the root mean square": -c.n * mean(dn * c.n) / c.r,
+        }
+    }
 
 
 def attention_terms(dy, c):
     dP = dy @ turned(c.v)
     parts = {"P dP": c.P * dP * c.scale, "- P Σ dP P, the softmax's sum": -c.P * total(dP * c.P) * c.scale}
-    return {"q": {name: dS @ c.k for name, dS in parts.items()},
-            "k": {name: turned(dS) @ c.q for name, dS in parts.items()}}
+    return {
+        "q": {name: dS @ c.k for name, dS in parts.items()},
+        "k": {name: turned(dS) @ c.q for name, dS in parts.items()},
+    }
 
 
 def cross_entropy_terms(dy, c):
@@ -44,8 +55,12 @@ def cross_entropy_terms(dy, c):
 
 
 TERMS = {
-    "softmax": softmax_terms, "log softmax": log_softmax_terms, "layer norm": layer_norm_terms,
-    "rms norm": rms_norm_terms, "attention": attention_terms, "cross-entropy": cross_entropy_terms,
+    "softmax": softmax_terms,
+    "log softmax": log_softmax_terms,
+    "layer norm": layer_norm_terms,
+    "rms norm": rms_norm_terms,
+    "attention": attention_terms,
+    "cross-entropy": cross_entropy_terms,
 }
 
 

@@ -20,8 +20,28 @@ from .rms_norm import RMS_NORM
 from .softmax import LOG_SOFTMAX, SOFTMAX
 
 LAYERS = (
-    EMBEDDING, TIED, LEARNED, ROTARY, LINEAR, SOFTMAX, ATTENTION, DROPPED, MULTI_HEAD, SELF, RELU, GELU, GELU_TANH,
-    SILU, FEED_FORWARD, LAYER_NORM, RMS_NORM, DROPOUT, POST, PRE, LOG_SOFTMAX, CROSS_ENTROPY,
+    EMBEDDING,
+    TIED,
+    LEARNED,
+    ROTARY,
+    LINEAR,
+    SOFTMAX,
+    ATTENTION,
+    DROPPED,
+    MULTI_HEAD,
+    SELF,
+    RELU,
+    GELU,
+    GELU_TANH,
+    SILU,
+    FEED_FORWARD,
+    LAYER_NORM,
+    RMS_NORM,
+    DROPOUT,
+    POST,
+    PRE,
+    LOG_SOFTMAX,
+    CROSS_ENTROPY,
 )
 MISTAKES = tuple(mistake for layer in LAYERS for mistake in layer.mistakes)
 

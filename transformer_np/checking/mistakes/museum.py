@@ -83,7 +83,8 @@ class Layer:
             name = wrong.__name__.replace("_", " ").strip()
             what = " ".join(wrong.__doc__.split())
             self.mistakes.append(
-                Mistake(self, name, what, why, source, kind, line, fix, wrong, hidden_when, equivalent))
+                Mistake(self, name, what, why, source, kind, line, fix, wrong, hidden_when, equivalent)
+            )
             return wrong
 
         return hang

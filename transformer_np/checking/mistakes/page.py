@@ -22,8 +22,16 @@ The code is in `transformer_np/checking/mistakes/`, one file a layer. This page 
 
 def entry(mistake):
     """One mistake in Markdown."""
-    lines = [f"### {mistake.name}", "", mistake.what, "", f"- Why: {mistake.why}", f"- Line: {mistake.line}",
-             f"- Fix: {mistake.fix}", f"- The error looks like: {mistake.kind}"]
+    lines = [
+        f"### {mistake.name}",
+        "",
+        mistake.what,
+        "",
+        f"- Why: {mistake.why}",
+        f"- Line: {mistake.line}",
+        f"- Fix: {mistake.fix}",
+        f"- The error looks like: {mistake.kind}",
+    ]
     if mistake.hidden_when:
         lines.append(f"- Hidden when: {mistake.hidden_when}")
     if mistake.equivalent:

@@ -31,40 +31,58 @@ def post_backward(dy, c):
 
 
 POST = Layer(
-    "post-norm residual", "y = LN(x + f(x));  ds = LN backward of dy,  dx = ds + f backward of ds",
-    SHAPES, ("x",), post_forward, post_backward, draw, settings=SETTINGS)
+    "post-norm residual",
+    "y = LN(x + f(x));  ds = LN backward of dy,  dx = ds + f backward of ds",
+    SHAPES,
+    ("x",),
+    post_forward,
+    post_backward,
+    draw,
+    settings=SETTINGS,
+)
 
 
 @POST.mistake(
-    "missing path", source="YVSemlani/numpy-transformer, 61 of 75 gradients wrong",
-    why="The sub-layer's backward is called, the + x is forgotten.", line="dx = ds + f backward: x was used twice",
-    fix="add ds")
+    "missing path",
+    source="YVSemlani/numpy-transformer, 61 of 75 gradients wrong",
+    why="The sub-layer's backward is called, the + x is forgotten.",
+    line="dx = ds + f backward: x was used twice",
+    fix="add ds",
+)
 def skip_path_left_out(dy, c):
     """The residual path is missing in backward."""
     return {"x": post_parts(dy, c)[1]["x"]}
 
 
 @POST.mistake(
-    "missing path", why="The skip path is added, the sub-layer's own input gradient is dropped.",
-    line="dx = ds + f backward: x was used twice", fix="add f's input gradient")
+    "missing path",
+    why="The skip path is added, the sub-layer's own input gradient is dropped.",
+    line="dx = ds + f backward: x was used twice",
+    fix="add f's input gradient",
+)
 def branch_left_out(dy, c):
     """Only the residual path comes back."""
     return {"x": post_parts(dy, c)[0]}
 
 
 @POST.mistake(
-    "wrong value", why="The skip path is added before LayerNorm's backward, as in a pre-norm block.",
-    line="the skip path lies inside the norm: ds, not dy", fix="add ds")
+    "wrong value",
+    why="The skip path is added before LayerNorm's backward, as in a pre-norm block.",
+    line="the skip path lies inside the norm: ds, not dy",
+    fix="add ds",
+)
 def skip_path_round_the_norm(dy, c):
     """The residual path carries dy, past the norm."""
     return {"x": dy + post_parts(dy, c)[1]["x"]}
 
 
 @POST.mistake(
-    "wrong value", source="BP-38 and Jessitoii/numpy-gpt, the other way round",
+    "wrong value",
+    source="BP-38 and Jessitoii/numpy-gpt, the other way round",
     why="The block's backward is that of a pre-norm block.",
     line="LN is the last step of forward, the first of backward",
-    fix="go back through LN first")
+    fix="go back through LN first",
+)
 def backward_of_a_pre_norm_block(dy, c):
     """Backward goes through the sub-layer first and the norm last, as for pre-norm."""
     f = linear.backward(dy, c.inner)
@@ -73,8 +91,11 @@ def backward_of_a_pre_norm_block(dy, c):
 
 
 @POST.mistake(
-    "missing factor", why="LayerNorm's backward is called for γ and β only.", line="ds = LN backward of dy",
-    fix="use the norm's input gradient")
+    "missing factor",
+    why="LayerNorm's backward is called for γ and β only.",
+    line="ds = LN backward of dy",
+    fix="use the norm's input gradient",
+)
 def norm_skipped(dy, c):
     """The sub-layer gets dy, not the gradient behind the norm."""
     f = linear.backward(dy, c.inner)
@@ -82,9 +103,11 @@ def norm_skipped(dy, c):
 
 
 @POST.mistake(
-    "missing term", why="The skip path is added in the block and in the sub-layer.",
+    "missing term",
+    why="The skip path is added in the block and in the sub-layer.",
     line="dx = ds + f backward, once each",
-    fix="add ds once")
+    fix="add ds once",
+)
 def skip_path_twice(dy, c):
     """The residual path is added twice."""
     dsum, f, _ = post_parts(dy, c)
@@ -104,41 +127,58 @@ def pre_backward(dy, c):
 
 
 PRE = Layer(
-    "pre-norm residual", "y = x + f(LN(x));  dx = dy + LN backward of (f backward of dy)",
-    SHAPES, ("x",), pre_forward, pre_backward, draw, settings=SETTINGS)
+    "pre-norm residual",
+    "y = x + f(LN(x));  dx = dy + LN backward of (f backward of dy)",
+    SHAPES,
+    ("x",),
+    pre_forward,
+    pre_backward,
+    draw,
+    settings=SETTINGS,
+)
 
 
 @PRE.mistake(
-    "missing path", source="YVSemlani/numpy-transformer leaves out every residual path",
-    why="The sub-layer's backward is called, the + x is forgotten.", line="dx = dy + ...: x was used twice",
-    fix="add dy")
+    "missing path",
+    source="YVSemlani/numpy-transformer leaves out every residual path",
+    why="The sub-layer's backward is called, the + x is forgotten.",
+    line="dx = dy + ...: x was used twice",
+    fix="add dy",
+)
 def skip_path_left_out_(dy, c):
     """The residual path is missing in backward: the difference is exactly dy."""
     return {"x": pre_backward(dy, c)["x"] - dy}
 
 
 @PRE.mistake(
-    "missing path", why="Only the highway of the residual stream is kept.",
+    "missing path",
+    why="Only the highway of the residual stream is kept.",
     line="dx = dy + LN backward of (f backward of dy)",
-    fix="add the branch's gradient")
+    fix="add the branch's gradient",
+)
 def branch_left_out_(dy, c):
     """Only the residual path comes back: the gradient is exactly dy."""
     return {"x": dy.copy()}
 
 
 @PRE.mistake(
-    "missing factor", why="The branch's gradient is added without going back through its norm.",
-    line="the branch starts with LN(x)", fix="go through LN's backward")
+    "missing factor",
+    why="The branch's gradient is added without going back through its norm.",
+    line="the branch starts with LN(x)",
+    fix="go through LN's backward",
+)
 def norm_skipped_(dy, c):
     """The branch's gradient misses the norm's backward."""
     return {"x": dy + linear.backward(dy, c.inner)["x"]}
 
 
 @PRE.mistake(
-    "wrong value", source="BP-38 and Jessitoii/numpy-gpt train.py",
+    "wrong value",
+    source="BP-38 and Jessitoii/numpy-gpt train.py",
     why="A pre-norm forward is given the backward of a post-norm block.",
     line="forward: norm, sub-layer, add; backward: the same in reverse",
-    fix="dy goes to the sub-layer first, then to the norm")
+    fix="dy goes to the sub-layer first, then to the norm",
+)
 def backward_of_a_post_norm_block(dy, c):
     """Backward goes through the norm first, as for post-norm."""
     norm = layer_norm.backward(dy, c.norm)
@@ -147,15 +187,19 @@ def backward_of_a_post_norm_block(dy, c):
 
 
 @PRE.mistake(
-    "wrong value", why="x is at hand, LN(x) is not.", line="dW = LN(x)ᵀ dy: LN(x) is what met W", fix="keep LN(x)")
+    "wrong value", why="x is at hand, LN(x) is not.", line="dW = LN(x)ᵀ dy: LN(x) is what met W", fix="keep LN(x)"
+)
 def weight_reads_x(dy, c):
     """W's gradient uses x in place of LN(x)."""
     return {"W": linear.rows(c.x).T @ linear.rows(dy)}
 
 
 @PRE.mistake(
-    "missing term", why="The skip path is added in the block and in the sub-layer.", line="dx = dy + ..., once",
-    fix="add dy once")
+    "missing term",
+    why="The skip path is added in the block and in the sub-layer.",
+    line="dx = dy + ..., once",
+    fix="add dy once",
+)
 def skip_path_twice_(dy, c):
     """The residual path is added twice: the difference is exactly dy."""
     return {"x": pre_backward(dy, c)["x"] + dy}

@@ -25,23 +25,35 @@ def draw(rng):
 
 
 RMS_NORM = Layer(
-    "rms norm", "y = γ n, n = x / r;  with dn = γ dy: dx = (dn - n mean(dn n)) / r,  dγ = Σ dy n",
-    {"x": "... D", "gamma": "D"}, ("x",), forward, backward, draw,
-    optional={"gamma": 1.0}, settings={"eps": (1e-5, 1e-6, 1e-8, 1e-12, 1e-3, 0.0)},
+    "rms norm",
+    "y = γ n, n = x / r;  with dn = γ dy: dx = (dn - n mean(dn n)) / r,  dγ = Σ dy n",
+    {"x": "... D", "gamma": "D"},
+    ("x",),
+    forward,
+    backward,
+    draw,
+    optional={"gamma": 1.0},
+    settings={"eps": (1e-5, 1e-6, 1e-8, 1e-12, 1e-3, 0.0)},
 )
 
 
 @RMS_NORM.mistake(
-    "missing term", why="The root mean square is treated as a constant.",
-    line="the term - n mean(dn n): x_i also moves r", fix="subtract n mean(dn n)")
+    "missing term",
+    why="The root mean square is treated as a constant.",
+    line="the term - n mean(dn n): x_i also moves r",
+    fix="subtract n mean(dn n)",
+)
 def square_term_missing(dy, c):
     """What flows back through the root mean square is left out."""
     return {"x": dy * c.gamma / c.r}
 
 
 @RMS_NORM.mistake(
-    "missing term", why="LayerNorm's backward is reused.", line="no mean was subtracted, so none flows back",
-    fix="leave out the mean term")
+    "missing term",
+    why="LayerNorm's backward is reused.",
+    line="no mean was subtracted, so none flows back",
+    fix="leave out the mean term",
+)
 def layer_norms_mean_term(dy, c):
     """The mean term of LayerNorm is there, though forward subtracts no mean."""
     dn = dy * c.gamma
@@ -49,8 +61,12 @@ def layer_norms_mean_term(dy, c):
 
 
 @RMS_NORM.mistake(
-    "missing term", why="Sum and mean are mixed.", line="r² is a mean over the D features", fix="divide by D",
-    hidden_when="D = 1")
+    "missing term",
+    why="Sum and mean are mixed.",
+    line="r² is a mean over the D features",
+    fix="divide by D",
+    hidden_when="D = 1",
+)
 def sum_not_mean(dy, c):
     """The term of the root mean square is a sum over the features, not a mean."""
     dn = dy * c.gamma
@@ -58,8 +74,11 @@ def sum_not_mean(dy, c):
 
 
 @RMS_NORM.mistake(
-    "missing term", why="A minus was lost in d(1/r) = - dr / r².", line="the term is subtracted",
-    fix="subtract n mean(dn n)")
+    "missing term",
+    why="A minus was lost in d(1/r) = - dr / r².",
+    line="the term is subtracted",
+    fix="subtract n mean(dn n)",
+)
 def square_term_added(dy, c):
     """The term of the root mean square is added instead of subtracted."""
     dn = dy * c.gamma
@@ -67,25 +86,37 @@ def square_term_added(dy, c):
 
 
 @RMS_NORM.mistake(
-    "missing factor", why="The derivation was made without γ.", line="dn = γ dy", fix="multiply dy by γ first",
-    hidden_when="γ = 1, as at the start of training")
+    "missing factor",
+    why="The derivation was made without γ.",
+    line="dn = γ dy",
+    fix="multiply dy by γ first",
+    hidden_when="γ = 1, as at the start of training",
+)
 def gamma_forgotten(dy, c):
     """γ does not occur in the input's gradient."""
     return {"x": (dy - c.n * mean(dy * c.n)) / c.r}
 
 
 @RMS_NORM.mistake(
-    "wrong value", source="AkiRusProd's LayerNorm, carried over", why="γ is pulled out of the mean.",
-    line="dn = γ dy stands inside the mean", fix="multiply by γ before the mean",
-    hidden_when="γ is the same for every feature")
+    "wrong value",
+    source="AkiRusProd's LayerNorm, carried over",
+    why="γ is pulled out of the mean.",
+    line="dn = γ dy stands inside the mean",
+    fix="multiply by γ before the mean",
+    hidden_when="γ is the same for every feature",
+)
 def gamma_outside_the_mean(dy, c):
     """γ multiplies the result instead of the gradient inside the mean."""
     return {"x": c.gamma * (dy - c.n * mean(dy * c.n)) / c.r}
 
 
 @RMS_NORM.mistake(
-    "wrong value", why="x and n are mixed: 1/r³ was expected to carry the rest.",
-    line="the term is n mean(dn n), and n = x / r in both places", fix="use n twice", hidden_when="r = 1")
+    "wrong value",
+    why="x and n are mixed: 1/r³ was expected to carry the rest.",
+    line="the term is n mean(dn n), and n = x / r in both places",
+    fix="use n twice",
+    hidden_when="r = 1",
+)
 def square_term_reads_x(dy, c):
     """The term of the root mean square uses x in place of n once."""
     dn = dy * c.gamma
@@ -93,24 +124,30 @@ def square_term_reads_x(dy, c):
 
 
 @RMS_NORM.mistake(
-    "missing factor", why="The last division is lost.", line="everything is divided by r", fix="divide by r",
-    hidden_when="r = 1")
+    "missing factor",
+    why="The last division is lost.",
+    line="everything is divided by r",
+    fix="divide by r",
+    hidden_when="r = 1",
+)
 def not_divided(dy, c):
     """The division by the root mean square is left out."""
     dn = dy * c.gamma
     return {"x": dn - c.n * mean(dn * c.n)}
 
 
-@RMS_NORM.mistake(
-    "wrong value", why="x is at hand, n is not.", line="dγ = Σ dy n", fix="multiply by n")
+@RMS_NORM.mistake("wrong value", why="x is at hand, n is not.", line="dγ = Σ dy n", fix="multiply by n")
 def gamma_reads_x(dy, c):
     """γ's gradient multiplies dy by x instead of the normalised n."""
     return {"gamma": rows(dy * c.x).sum(0)}
 
 
 @RMS_NORM.mistake(
-    "missing sum", why="Broadcasting hides that every token shares γ.", line="dγ sums over every token",
-    fix="sum over every axis but the last")
+    "missing sum",
+    why="Broadcasting hides that every token shares γ.",
+    line="dγ sums over every token",
+    fix="sum over every axis but the last",
+)
 def gamma_not_summed(dy, c):
     """γ's gradient has the shape of x."""
     return {"gamma": dy * c.n}

@@ -5,8 +5,9 @@ import json
 import sys
 
 DESCRIPTION = """\
-Translate texts with a model that `transformer-np train` left, one translation
-a line. Words the model has never seen are named on the error stream.
+Translate texts with a model that `transformer-np train` left, of the task
+dates or reverse, one translation a line. Words the model has never seen are
+named on the error stream.
 """
 
 EXAMPLE = """\
@@ -26,7 +27,9 @@ def add_parser(subparsers):
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("texts", nargs="+", metavar="TEXT", help="what to translate")
-    parser.add_argument("--run", dest="folder", metavar="FOLDER", help="run folder (default: the one saved last)")
+    parser.add_argument(
+        "--run", dest="folder", metavar="FOLDER", help="run folder (default: the last of dates or reverse)"
+    )
     parser.add_argument("--runs", default="runs", metavar="FOLDER", help="where the run folders are (default: runs)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
@@ -35,8 +38,9 @@ def add_parser(subparsers):
 def run(args):
     """Translate and print; warn of words the model has never seen."""
     from ..training import last_run, load_run, translate
+    from ..training.run import TRANSLATORS
 
-    folder = args.folder or last_run(args.runs)
+    folder = args.folder or last_run(args.runs, TRANSLATORS)
     model, source_tokenizer, target_tokenizer, config = load_run(folder)
     unknown = [source_tokenizer.unknown_tokens(text.strip()) for text in args.texts]
     translations = translate(model, source_tokenizer, target_tokenizer, args.texts)

@@ -42,8 +42,9 @@ def fit(step, batches, n_steps, pad_id=0, device="numpy", progress=True, *, coun
     """Run `n_steps` training steps over the batches, epoch after epoch; return the `History`.
 
     `step(*arrays)` is a `TrainStep`; `batches.epoch(number)` yields tuples of arrays, of which the first and the last
-    are counted as tokens; or `count(*arrays)` says how many there are of what `unit` names. Ctrl-C ends the training after the step it falls in and is no error: the history then says
-    `interrupted`. A second Ctrl-C raises KeyboardInterrupt at once.
+    are counted as tokens; or `count(*arrays)` says how many there are of what `unit` names. Ctrl-C ends the training
+    after the step it falls in and is no error: the history then says `interrupted`. A second Ctrl-C raises
+    KeyboardInterrupt at once.
     """
 
     def n_tokens(*arrays):

@@ -118,7 +118,8 @@ def _load(folder, tasks, vocabulary_names):
         raise FileNotFoundError(f"no run folder at {folder}")
     task = _task_of(folder)
     if task not in (*tasks, None):
-        raise ValueError(f"{folder} is a run of the task {task}, expected {' or '.join(tasks)}: {_advice(task, folder)}")
+        expected = " or ".join(tasks)
+        raise ValueError(f"{folder} is a run of the task {task}, expected {expected}: {_advice(task, folder)}")
     missing = [name for name in (WEIGHTS, CONFIG, *vocabulary_names) if not (folder / name).is_file()]
     if missing:
         raise FileNotFoundError(f"the run folder {folder} is not complete: it lacks {', '.join(missing)}")

@@ -4,9 +4,9 @@ import argparse
 import sys
 
 from ..version import __version__
-from . import bench, gradcheck, info, train, translate
+from . import bench, generate, gradcheck, info, train, translate
 
-COMMANDS = (train, translate, gradcheck, bench, info)
+COMMANDS = (train, translate, generate, gradcheck, bench, info)
 
 
 def main(arguments=None):
@@ -32,6 +32,6 @@ def main(arguments=None):
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return 130
-    except (ValueError, IndexError, OSError, RuntimeError, FloatingPointError) as error:
+    except (ValueError, IndexError, OSError, RuntimeError, FloatingPointError, ImportError) as error:
         print(f"transformer-np {args.command}: {error}", file=sys.stderr)
         return 1

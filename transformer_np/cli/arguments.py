@@ -35,6 +35,22 @@ def probability(text):
     return number
 
 
+def not_negative(text):
+    """Argparse type: a number of at least 0, not infinite."""
+    number = _number(text)
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number of at least 0, got {text!r}")
+    return number
+
+
+def share(text):
+    """Argparse type: a number above 0 and at most 1."""
+    number = _number(text)
+    if not 0 < number <= 1:
+        raise argparse.ArgumentTypeError(f"expected a number above 0 and at most 1, got {text!r}")
+    return number
+
+
 def _number(text):
     """The number a text stands for; NaN, which no check lets through, where it stands for none."""
     try:

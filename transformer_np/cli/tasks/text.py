@@ -10,15 +10,15 @@ class Text:
     """See the docstring of this package."""
 
     DEFAULTS = {
-        "d_model": 96,
+        "d_model": 64,
         "heads": 4,
-        "layers": 3,
-        "d_ff": 384,
+        "layers": 2,
+        "d_ff": 256,
         "dropout": 0.0,
-        "steps": 400,
-        "batch_size": 24,
-        "lr": 3e-3,
-        "length": 96,
+        "steps": 900,
+        "batch_size": 16,
+        "lr": 5e-3,
+        "length": 64,
         "file": None,
     }
     name, unit = "text", "characters"

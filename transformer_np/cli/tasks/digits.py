@@ -87,7 +87,7 @@ class Digits:
         """Held-out images, and over each how much the class token of the last layer looks at its patches."""
         from ...plot.figures import figure
 
-        n = min(8, len(self.task.test_images))
+        n = min(6, len(self.task.test_images))
         images = self.task.test_images[:n]
         training = model.training
         model.eval()

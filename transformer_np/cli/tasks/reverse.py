@@ -6,7 +6,7 @@ from .translating import TRAINING, transformer
 class Reverse:
     """See the docstring of this package."""
 
-    DEFAULTS = {**TRAINING, "steps": 400, "length": 12}
+    DEFAULTS = {**TRAINING, "steps": 500, "length": 12}
     name, unit, count = "reverse", "tokens", None
 
     def __init__(self, args):

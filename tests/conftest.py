@@ -31,8 +31,7 @@ def device(request):
 @pytest.fixture
 def one_torch_thread():
     """PyTorch on one thread: for the tiny sizes of the tests a second one costs far more than it brings."""
-    import torch
-
+    torch = pytest.importorskip("torch")
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

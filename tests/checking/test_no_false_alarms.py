@@ -68,7 +68,7 @@ def test_two_hundred_seeds():
 
 
 class Cancelling:
-    """y = softmax(x + b): b shifts all scores of a row alike, so its gradient is a sum that cancels, but for rounding."""
+    """y = softmax(x + b): b shifts all scores alike, so its gradient is a sum that cancels, but for rounding."""
 
     def __init__(self):
         self.b, self.db = np.array([0.7]), np.zeros(1)

@@ -26,7 +26,7 @@ class LayerNorm(Module):
         check_real(self, eps=eps)
         if not eps > 0:
             raise ValueError(f"LayerNorm: eps must be positive, got {eps!r}")
-        self.d_model, self.eps = d_model, eps
+        self.d_model, self.eps = int(d_model), float(eps)  # a NumPy number would make float64 of float32
         self.gamma = Parameter(np.ones(d_model, self.dtype))
         self.beta = Parameter(np.zeros(d_model, self.dtype))
 

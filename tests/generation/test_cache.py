@@ -147,6 +147,25 @@ def test_rows_can_be_chosen_anew(name):
         assert_equal_to_rounding(x, whole[:, t])
 
 
+@pytest.mark.parametrize("window", [None, 5])
+def test_rows_may_change_places_again_and_again(window):
+    """What stands in the cache is what the tokens of each sentence's own past wrote, wherever that past took place."""
+    rng, layer = np.random.default_rng(5), "a layer"
+    cache = KeyValueCache(40, window)
+    past = np.empty((3, 1, 0, 2))  # (B, G, T, K)
+    for t in range(40):
+        new = rng.standard_normal((len(past), 1, 1, 2))
+        past = np.concatenate([past, new], 2)
+        places = cache.key_places(1)
+        for kept in cache.extend(layer, new, new):
+            np.testing.assert_array_equal(kept, past[:, :, places])
+        cache.length += 1
+        if t % 4:  # sometimes not at all, and now and then to another number of sentences
+            rows = rng.integers(0, len(past), rng.integers(1, 6) if t % 10 == 1 else len(past))
+            cache.keep_rows(rows)
+            past = past[rows]
+
+
 @pytest.mark.slow
 def test_two_thousand_tokens_in_the_memory_of_the_cache():
     model = tnp.Llama(V, 16, 2, 1, d_ff=24).eval()

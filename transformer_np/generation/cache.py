@@ -31,6 +31,8 @@ class KeyValueCache:
         self.length = 0  # how many tokens the model has seen; `decode` counts
         self.n_padding = None  # (B,): how many tokens of padding each sentence begins with; None where there is none
         self._arrays = {}  # attention layer -> its keys and values, (B, G, capacity, K) each
+        self._writers = None  # (B, capacity): which sentence of the batch, as it was then, wrote what a slot holds
+        self._noted = 0  # how many tokens that tells about
 
     def begin(self, real):
         """Note which of the first tokens are real, (B, T). Padding must stand on the left: new tokens follow text."""
@@ -92,17 +94,39 @@ class KeyValueCache:
         """Go on with sentences `rows` (N,) of the batch: fewer, more, or others than before."""
         if self.n_padding is not None:
             self.n_padding = self.n_padding[rows]
-        for arrays in self._arrays.values():
-            for i, kept in enumerate(arrays):
-                chosen, filled = beside(kept, rows), slice(min(self.length, self.capacity))
-                if len(rows) == len(kept):
-                    moved = array_module(kept).flatnonzero(chosen != array_module(kept).arange(len(rows)))
-                    kept[moved, :, filled] = kept[chosen[moved], :, filled]
-                else:
-                    arrays[i] = self._room((len(rows), *kept.shape[1:]), kept)
-                    arrays[i][:, :, filled] = beside(arrays[i], kept[chosen, :, filled])
+        if self._arrays:
+            self._move(to_numpy(rows))
         if self.memory is not None:
             self.memory.keep_rows(rows)
+
+    def _move(self, rows):
+        """Let each sentence of the batch have the keys and values of sentence `rows` (N,), a NumPy array."""
+        before = self._up_to_date_writers()
+        self._writers = before[rows]
+        if len(rows) != len(before):
+            filled = slice(min(self.length, self.capacity))
+            for arrays in self._arrays.values():
+                for i, kept in enumerate(arrays):
+                    arrays[i] = self._room((len(rows), *kept.shape[1:]), kept)
+                    arrays[i][:, :, filled] = beside(arrays[i], kept[beside(kept, rows), :, filled])
+            return
+        differs = self._writers != before  # beams of one sentence have most of their text in common: it may stay
+        if differs.any():
+            moved, slots = np.flatnonzero(differs.any(1)), np.flatnonzero(differs.any(0))
+            slots = slice(slots[0], slots[-1] + 1)
+            for arrays in self._arrays.values():
+                for kept in arrays:
+                    kept[beside(kept, moved), :, slots] = kept[beside(kept, rows[moved]), :, slots]
+
+    def _up_to_date_writers(self):
+        """Note that each sentence has written its own latest tokens; return the writers of all."""
+        if self._writers is None:
+            n_sentences = len(next(iter(self._arrays.values()))[0])
+            self._writers = np.zeros((n_sentences, self.capacity), np.int32)
+        latest = np.arange(max(self._noted, self.length - self.capacity), self.length) % self.capacity
+        self._writers[:, latest] = np.arange(len(self._writers))[:, None]
+        self._noted = self.length
+        return self._writers
 
     @property
     def nbytes(self):
@@ -113,6 +137,8 @@ class KeyValueCache:
 
 def beside(array, x):
     """Return x where `array` lives: on the GPU, or in the machine's own memory."""
+    if type(array) is type(x):
+        return x
     return to_numpy(x) if array_module(array) is np else array_module(array).asarray(x)
 
 

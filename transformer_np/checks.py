@@ -24,9 +24,9 @@ def argument(owner, name):
 
 def has_shape(x, shape):
     """Say whether `x` has that shape, in which None stands for any size."""
-    if x.shape == shape:
-        return True
-    return x.ndim == len(shape) and all(n in (None, got) for n, got in zip(shape, x.shape, strict=True))
+    if x.ndim != len(shape):
+        return False
+    return x.shape == shape or not [n for n, got in zip(shape, x.shape, strict=True) if n != got and n is not None]
 
 
 def check_floats(owner, name, x, shape=None, last=None, min_ndim=1, dtype=None):

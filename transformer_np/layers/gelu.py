@@ -107,7 +107,7 @@ class GELU(Module):
             near, kept = x, normal_cdf(x)  # Phi
             y = x * kept
         else:
-            near = xp.clip(x, -FAR, FAR)  # nothing changes beyond, but its cube could overflow
+            near = x.clip(-FAR, FAR)  # nothing changes beyond, but its cube could overflow
             kept = near * near
             kept *= TANH_SCALE * TANH_CUBE
             kept += TANH_SCALE

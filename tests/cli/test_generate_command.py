@@ -150,7 +150,10 @@ def test_a_damaged_run(command, trained, tmp_path, name):
 
 def test_a_run_whose_parts_do_not_belong_together(command, trained, tmp_path):
     CharacterTokenizer.from_text("abc").save(tmp_path / "runs" / "text" / "vocabulary.json")
-    assert "do not belong together: the model has vocabularies of (17,) tokens, the files (7,)" in command("generate", "The").err
+    assert (
+        "do not belong together: the model has vocabularies of (17,) tokens, the files (7,)"
+        in command("generate", "The").err
+    )
 
 
 @pytest.mark.parametrize(
@@ -279,5 +282,9 @@ def test_a_folder_of_ctranslate2(command, tmp_path, letters):
 def test_weights_that_are_none(command, trained, tmp_path):
     assert "no file or folder at none" in command("generate", "--weights", "none", "x").err
     assert "runs/text is a run folder: use --run runs/text" in command("generate", "--weights", "runs/text", "x").err
+    assert (
+        "of Hugging Face's files give the folder, gpt2"
+        in command("generate", "--weights", "gpt2/model.safetensors", "x").err
+    )
     (tmp_path / "empty").mkdir()
     assert "no config.json in empty" in command("generate", "--weights", "empty", "x").err

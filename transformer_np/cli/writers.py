@@ -13,9 +13,10 @@ from ..interop.huggingface.files import read_json
 
 @dataclass
 class Writer:
-    """A model with what it takes to use it: text to ids and back, and its special ids.
+    """A model with what it takes to use it: text to ids and back, and where texts begin and end.
 
-    `start` are the ids that an empty prompt stands for; `settings` go to `greedy` and its like as they are.
+    `start` are the ids that an empty prompt stands for; `settings`, the special ids, go to `sample` and `beam_search`;
+    `unknown` names what the vocabulary lacks of a text.
     """
 
     model: Any
@@ -48,6 +49,8 @@ def from_weights(path, tokenizer=None):
     that say what is missing or is none of these.
     """
     path = Path(path)
+    if path.suffix in (".safetensors", ".json"):
+        raise ValueError(f"{path}: of Hugging Face's files give the folder, {path.parent}")
     if path.is_file():
         return _llama2c(path, tokenizer)
     if not path.is_dir():

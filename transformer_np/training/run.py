@@ -9,6 +9,7 @@ loss.png, attention.png
 
 import json
 import pathlib
+import shlex
 
 from ..data import CharacterTokenizer, Tokenizer, Vocabulary
 from ..models import load
@@ -131,7 +132,7 @@ def _advice(task, folder):
     """Say what a run of this task can be used with."""
     for command, tasks in (("translate", TRANSLATORS), ("generate", WRITERS)):
         if task in tasks:
-            return f"use transformer-np {command} --run {folder}"
+            return f"use transformer-np {command} --run {shlex.quote(str(folder))}"
     return f'in Python, transformer_np.load("{folder / WEIGHTS}") gives its model'
 
 

@@ -85,10 +85,13 @@ class Digits:
 
     def attention(self, model):
         """Held-out images, and over each how much the class token of the last layer looks at its patches."""
+        import numpy as np
+
         from ...plot.figures import figure
 
-        n = min(6, len(self.task.test_images))
-        images = self.task.test_images[:n]
+        first_of_each = np.unique(self.task.test_labels, return_index=True)[1]
+        chosen = np.sort(first_of_each)[:6]  # six different digits
+        images, labels, n = self.task.test_images[chosen], self.task.test_labels[chosen], len(chosen)
         training = model.training
         model.eval()
         try:
@@ -101,7 +104,7 @@ class Digits:
         fig, axes = figure(n, 2, size=(1.3, 1.4))
         for i in range(n):
             axes[0, i].imshow(images[i, 0], cmap="Greys", vmin=-1, vmax=1)
-            axes[0, i].set_title(f"{self.task.test_labels[i]}, read as {answers[i]}", fontsize=8)
+            axes[0, i].set_title(f"{labels[i]}, read as {answers[i]}", fontsize=8)
             axes[1, i].imshow(looks[i], cmap="Blues", vmin=0)
         for ax in axes.flat:
             ax.set_axis_off()

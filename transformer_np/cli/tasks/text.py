@@ -109,7 +109,7 @@ class Text:
         """Where the last layer looks while it reads the first held-out characters."""
         from ... import plot
 
-        ids = self.task.validation[: min(32, self.task.length)]
+        ids = self.task.validation[: min(24, self.task.length)]
         training = model.training
         model.eval()
         try:

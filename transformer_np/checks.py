@@ -39,7 +39,7 @@ def check_floats(owner, name, x, shape=None, last=None, min_ndim=1, dtype=None):
     # Every layer of every step comes by here: words are made up only where something is wrong.
     if not hasattr(x, "shape") or not hasattr(x, "dtype"):
         raise TypeError(f"{argument(owner, name)} must be an array, got {describe(x)}")
-    if not is_float(x):
+    if x.dtype.kind != "f" and not is_float(x):
         raise ValueError(f"{argument(owner, name)} must hold floating-point numbers, got {describe(x)}")
     if x.size == 0:
         raise ValueError(f"{argument(owner, name)} is empty: got {describe(x)}")

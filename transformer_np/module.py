@@ -141,7 +141,7 @@ class Module:
 
         Arrays are kept as they are, not copied: change none of them between forward and backward.
         """
-        self._saved = None if is_inference() else (values, output.shape, output.dtype)
+        self._saved = None if _inference.get() else (values, output.shape, output.dtype)
 
     def saved(self, dy):
         """Hand out what forward kept, once, having checked that `dy` has the output's shape and dtype.

@@ -31,8 +31,17 @@ class NoUpdate:
         """Change nothing."""
 
 
+WIDE = 128  # from this width on, sharing a batch among threads pays
+
+
 def numpy_step(size, threads, **options):
-    """This package; `options` go to the Transformer."""
+    """This package; `options` go to the Transformer.
+
+    The same cores either way: for threads that share the batch, or, where the model is narrow and calls are short, for
+    the matrix library's own.
+    """
+    from threadpoolctl import threadpool_limits
+
     from ..losses import CrossEntropy
     from ..models import Transformer
     from ..optim import Adam
@@ -51,7 +60,9 @@ def numpy_step(size, threads, **options):
         **options,
     )
     adam, no_update = Adam(model.parameters(), lr=1e-4), NoUpdate(model.parameters())
-    train = TrainStep(model, CrossEntropy(label_smoothing=0.1, ignore_index=0), adam, threads)
+    threadpool_limits(threads, user_api="blas")  # for this process, which the contender has to itself
+    sharing = threads if size.d_model >= WIDE else None
+    train = TrainStep(model, CrossEntropy(label_smoothing=0.1, ignore_index=0), adam, sharing)
     batch = draw_batch(size)
 
     def step():

@@ -74,7 +74,8 @@ def add_parser(subparsers):
     option(group, "--lr", "highest learning rate", type=positive, metavar="RATE")
     add = group.add_argument
     add("--seed", type=whole_number(0), default=0, metavar="N", help="same seed, same numbers (default: 0)")
-    add("--threads", **count, help="threads that share each batch: faster for wide models, steadier on a busy machine (default: none)")
+    threads = "threads that share each batch: faster for wide models, steadier on a busy machine (default: none)"
+    add("--threads", **count, help=threads)
     add("--device", choices=("cpu", "gpu"), default="cpu", help="gpu needs CuPy (default: cpu)")
     add = parser.add_argument_group("output").add_argument
     add("--name", help="name of the run's folder (default: the task, or the languages, as en-ko); none is overwritten")

@@ -1,7 +1,6 @@
 """The key/value cache: attention needs the keys and values of all earlier tokens, and they never change."""
 
 import math
-import tempfile
 
 import numpy as np
 
@@ -171,6 +170,8 @@ class SpillingCache(KeyValueCache):
         if n_bytes <= self.left["host"]:
             self.left["host"] -= n_bytes
             return np.empty(shape, like.dtype)
+        import tempfile
+
         with tempfile.TemporaryFile(dir=self.folder) as file:  # it has no name, and lasts as long as the array
             return np.memmap(file, like.dtype, "w+", shape=shape)
 

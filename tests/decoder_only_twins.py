@@ -100,9 +100,7 @@ def llama_twins(seed=0, tie=False, n_kv_heads=2, **options):
         eos_token_id=None,
     )
     theirs = in_float64(transformers.LlamaForCausalLM(config))
-    ours = tnp.Llama(
-        **sizes, n_kv_heads=n_kv_heads, tie_embeddings=tie, rotary_base=500.0, dtype="float64", seed=seed
-    )
+    ours = tnp.Llama(**sizes, n_kv_heads=n_kv_heads, tie_embeddings=tie, rotary_base=500.0, dtype="float64", seed=seed)
     return ours, theirs, matched(ours, theirs, list(llama_names(ours, theirs)), seed)
 
 

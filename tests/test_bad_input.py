@@ -309,7 +309,7 @@ def test_upstream_gradients_that_do_not_fit(name):
             'tie_embeddings="target" ties the target embedding and the output only',
         ),
         (lambda: build(n_decoder_layers=0), ValueError, "Decoder: n_layers must be an integer of at least 1, got 0"),
-        (lambda: build().to("tpu"), ValueError, "device: got 'tpu', expected \"numpy\" (or \"cpu\") or \"cupy\""),
+        (lambda: build().to("tpu"), ValueError, 'device: got \'tpu\', expected "numpy" (or "cpu") or "cupy"'),
         (lambda: tnp.NoamSchedule(8, 4.0), ValueError, "warmup_steps must be an integer of at least 1, got 4.0"),
         (lambda: tnp.NoamSchedule(8, 4)(-1), ValueError, "NoamSchedule: step must not be negative, got -1"),
         (lambda: tnp.greedy(build(), IDS, 0), ValueError, "greedy: max_len must be at least 1, got 0"),

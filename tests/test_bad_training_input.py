@@ -142,9 +142,7 @@ def test_clipping_gradients_that_are_not_finite(bad):
     layer.bias.grad[1] = bad
     message = "clip_grad_norm: the gradient of parameter 1, shape (2,), holds infinity or NaN"
     for max_norm in (1.0, 1e9, float("inf")):
-        refuses(
-            FloatingPointError, message, lambda n=max_norm: tnp.clip_grad_norm(layer.parameters(), n), layer
-        )
+        refuses(FloatingPointError, message, lambda n=max_norm: tnp.clip_grad_norm(layer.parameters(), n), layer)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The Transformer, written out by hand in NumPy: every layer with an explicit forward and backward.
 
-    import transformer_np as tnp
-    model = tnp.Transformer(src_vocab_size=100, tgt_vocab_size=120, d_model=64, n_heads=4, d_ff=256)
+import transformer_np as tnp
+model = tnp.Transformer(src_vocab_size=100, tgt_vocab_size=120, d_model=64, n_heads=4, d_ff=256)
 """
 
 import importlib

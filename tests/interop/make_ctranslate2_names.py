@@ -22,8 +22,7 @@ def translate(translator, beam_size):
         length_penalty=1.0,
     )
     return [
-        {"hypotheses": ["".join(tokens) for tokens in result.hypotheses], "scores": result.scores}
-        for result in results
+        {"hypotheses": ["".join(tokens) for tokens in result.hypotheses], "scores": result.scores} for result in results
     ]
 
 

@@ -20,9 +20,7 @@ def transformer(rng, norm="post", positions="sinusoidal", tie=False, **options):
 
 
 # One layer in each stack keeps the number of differences down: stacks of two are in the tests of the layers.
-@pytest.mark.parametrize(
-    ("norm", "positions", "tie"), [("post", "sinusoidal", False), ("pre", "learned", "target")]
-)
+@pytest.mark.parametrize(("norm", "positions", "tie"), [("post", "sinusoidal", False), ("pre", "learned", "target")])
 def test_every_gradient(norm, positions, tie, device):
     def build(rng):
         return transformer(rng, norm, positions, tie), (SRC, TGT)

@@ -10,8 +10,6 @@ from .t5 import T5
 from .transformer import Transformer
 from .vit import ViT
 
-MODELS = {
-    model.__name__: model for model in (BERT, GPT, T5, ConvEncoder, Llama, Seq2SeqRNN, Transformer, ViT)
-}
+MODELS = {model.__name__: model for model in (BERT, GPT, T5, ConvEncoder, Llama, Seq2SeqRNN, Transformer, ViT)}
 
 __all__ = ["BERT", "GPT", "T5", "ConvEncoder", "Llama", "Seq2SeqRNN", "Transformer", "ViT", "load"]

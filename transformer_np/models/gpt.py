@@ -48,9 +48,7 @@ class GPT(DecoderOnly):
         self.positions = Embedding(max_len, d_model, scaled=False, **options)
         self.dropout = Dropout(dropout, **options)
         sizes = (d_model, n_heads, 4 * d_model if d_ff is None else d_ff, dropout)
-        self.layers = [
-            EncoderLayer(*sizes, "pre", activation, eps=eps, bias=bias, **options) for _ in range(n_layers)
-        ]
+        self.layers = [EncoderLayer(*sizes, "pre", activation, eps=eps, bias=bias, **options) for _ in range(n_layers)]
         self.final_norm = LayerNorm(d_model, eps, **options)
         tied = self.embedding.weight if tie_embeddings else None
         self.output = OutputProjection(d_model, vocab_size, tied, bias=False, **options)

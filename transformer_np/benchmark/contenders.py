@@ -84,6 +84,8 @@ def torch_step(size, threads):
     torch.manual_seed(0)
 
     class Model(torch.nn.Module):
+        """PyTorch's Transformer between embeddings and an output layer: src (B, S), tgt (B, T) -> logits (B, T, V)."""
+
         def __init__(self):
             super().__init__()
             self.src_embedding = torch.nn.Embedding(size.vocab_size, size.d_model)

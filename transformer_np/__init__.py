@@ -22,6 +22,8 @@ _ON_DEMAND = {
     "gradcheck": "checking",
     "interop": None,
     "plot": None,
+    "trace": "tracing",
+    "tracing": None,
     "training": None,
 }
 
@@ -59,6 +61,8 @@ __all__ = [
     "optim",
     "plot",
     "sample",
+    "trace",
+    "tracing",
     "training",
 ]
 

@@ -26,7 +26,10 @@ def has_shape(x, shape):
     """Say whether `x` has that shape, in which None stands for any size."""
     if x.ndim != len(shape):
         return False
-    return x.shape == shape or not [n for n, got in zip(shape, x.shape, strict=True) if n != got and n is not None]
+    for n, got in zip(shape, x.shape, strict=True):
+        if n is not None and n != got:
+            return False
+    return True
 
 
 def check_floats(owner, name, x, shape=None, last=None, min_ndim=1, dtype=None):

@@ -18,6 +18,7 @@ from .version import __version__
 _ON_DEMAND = {
     "TrainStep": "training",
     "checking": None,
+    "classroom": None,
     "data": None,
     "gradcheck": "checking",
     "interop": None,
@@ -49,6 +50,7 @@ __all__ = [
     "__version__",
     "beam_search",
     "checking",
+    "classroom",
     "clip_grad_norm",
     "data",
     "gradcheck",

@@ -12,6 +12,8 @@ class Checkpoint(Module):
     second forward draws the dropout masks of the first, from where the random streams stood.
     Shapes, arguments and results are the layer's. To be found under the same names with and without, its parameters
     are named as if it were not there, and the layer's attributes can be asked of it.
+    Every model that stacks layers takes checkpoint=True, but for Seq2SeqRNN: with a layer or two it would save nothing;
+    what grows there is the number of time steps inside one layer.
     Raises RuntimeError where train() or eval() was called between forward and backward.
     Source: Chen et al. 2016, "Training deep nets with sublinear memory cost".
     """

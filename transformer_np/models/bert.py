@@ -44,6 +44,7 @@ class BERT(Module):
                    the second sentence follows the first (0) or not (1). backward takes such a pair.
     "words"        word_logits (B, S, V) alone, as RoBERTa is trained.
     None           the encoder's vectors (B, S, D), for whatever is to be put on top.
+    checkpoint=True: keep less for backward, and compute each layer's forward once more there (see Checkpoint).
     Two heads are trained by the sum of two losses; targets of -100 are the words that were not masked:
         loss_fn = tnp.SumOfLosses(tnp.CrossEntropy(ignore_index=-100), tnp.CrossEntropy())
         step = tnp.TrainStep(model, loss_fn, optimizer)
@@ -72,6 +73,7 @@ class BERT(Module):
         heads="pretraining",
         activation="gelu",
         eps=1e-12,
+        checkpoint=False,
     ):
         self.config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__(seed, dtype)
@@ -85,7 +87,8 @@ class BERT(Module):
         self.positions = LearnedPositions(d_model, max_len, **options)
         self.embedding_norm = LayerNorm(d_model, eps, **options)
         self.embedding_dropout = Dropout(dropout, **options)
-        self.encoder = Encoder(n_layers, d_model, n_heads, d_ff, dropout, "post", activation, eps=eps, **options)
+        stack = {"eps": eps, "checkpoint": checkpoint, **options}
+        self.encoder = Encoder(n_layers, d_model, n_heads, d_ff, dropout, "post", activation, **stack)
         if heads is not None:
             self.word_head = MaskedWordHead(self.embedding, activation, eps=eps, **options)
         if heads == "pretraining":

@@ -4,7 +4,7 @@ import math
 
 from ..backend import array_module
 from ..checks import check_ids, check_positive
-from ..layers import Conv1D, Dropout, Embedding, LearnedPositions, OutputProjection, Sigmoid
+from ..layers import Checkpoint, Conv1D, Dropout, Embedding, LearnedPositions, OutputProjection, Sigmoid
 from ..layers.positions import check_length
 from ..masks import real_tokens
 from ..module import Module
@@ -55,6 +55,7 @@ class ConvEncoder(Module):
     logits[:, t] may predict ids[:, t + 1]: a language model of convolutions.
     Shapes: ids (B, T) integers, mask (B, T), True at real tokens, by default those that are not `pad_id`, logits
     (B, T, V) with V = n_outputs, by default vocab_size. `encode` gives the vectors (B, T, D) alone.
+    checkpoint=True: keep less for backward, and compute each block's forward once more there (see Checkpoint).
     Backward: the parts' backwards in reverse order. Returns None: ids have no gradient.
     Raises ValueError or IndexError for ids, lengths, masks and options that do not fit.
     Source: Gehring et al. 2017, sections 3.1 to 3.3.
@@ -73,6 +74,8 @@ class ConvEncoder(Module):
         pad_id=0,
         seed=0,
         dtype="float32",
+        *,
+        checkpoint=False,
     ):
         self.config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__(seed, dtype)
@@ -83,6 +86,8 @@ class ConvEncoder(Module):
         self.positions = LearnedPositions(d_model, max_len, **options)
         self.dropout = Dropout(dropout, **options)
         self.blocks = [ConvBlock(d_model, kernel_size, padding, dropout, **options) for _ in range(n_layers)]
+        if checkpoint:
+            self.blocks = [Checkpoint(block) for block in self.blocks]
         self.output = OutputProjection(d_model, vocab_size if n_outputs is None else n_outputs, **options)
 
     def forward(self, ids, mask=None):

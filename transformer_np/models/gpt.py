@@ -1,7 +1,7 @@
 """GPT: the decoder alone, trained to guess the next token of any text. GPT-2's layout."""
 
 from ..backend import array_module
-from ..layers import Dropout, Embedding, EncoderLayer, LayerNorm, OutputProjection
+from ..layers import Checkpoint, Dropout, Embedding, EncoderLayer, LayerNorm, OutputProjection
 from .decoder_only import DecoderOnly
 
 
@@ -13,6 +13,7 @@ class GPT(DecoderOnly):
     d_ff: 4 D by default. tie_embeddings: whether the output uses E too, or a matrix of its own; it has no bias.
     window: if set, a token looks no further back than that many tokens, its own included.
     activation: "gelu_tanh" is GPT-2's.
+    checkpoint=True: keep less for backward, and compute each layer's forward once more there (see Checkpoint).
     Backward: the parts' backwards in reverse order; E gathers the gradients of both its uses. Returns None.
     Raises ValueError or IndexError for ids, lengths, masks and options that do not fit.
     Source: Radford et al. 2019, section 2.3. It has no dropout inside the feed-forward network; here there is, as in
@@ -39,6 +40,7 @@ class GPT(DecoderOnly):
         activation="gelu_tanh",
         bias=True,
         eps=1e-5,
+        checkpoint=False,
     ):
         config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__(vocab_size, n_layers, max_len, pad_id, window, seed, dtype)
@@ -49,6 +51,8 @@ class GPT(DecoderOnly):
         self.dropout = Dropout(dropout, **options)
         sizes = (d_model, n_heads, 4 * d_model if d_ff is None else d_ff, dropout)
         self.layers = [EncoderLayer(*sizes, "pre", activation, eps=eps, bias=bias, **options) for _ in range(n_layers)]
+        if checkpoint:
+            self.layers = [Checkpoint(layer) for layer in self.layers]
         self.final_norm = LayerNorm(d_model, eps, **options)
         tied = self.embedding.weight if tie_embeddings else None
         self.output = OutputProjection(d_model, vocab_size, tied, bias=False, **options)

@@ -1,6 +1,6 @@
 """Llama: the decoder alone, with the parts that replaced the first ones: RMSNorm, rotary positions, gates."""
 
-from ..layers import Embedding, EncoderLayer, OutputProjection, RMSNorm
+from ..layers import Checkpoint, Embedding, EncoderLayer, OutputProjection, RMSNorm
 from .decoder_only import DecoderOnly
 
 
@@ -16,6 +16,7 @@ class Llama(DecoderOnly):
     max_len: a limit to the length; None sets none, for rotary positions go on for ever.
     tie_embeddings: whether W is E. rotary_base, layout: see RotaryPositions; d_head, where it is not D / H.
     window: if set, a token looks no further back than that many tokens, its own included (Mistral).
+    checkpoint=True: keep less for backward, and compute each layer's forward once more there (see Checkpoint).
     Backward: the parts' backwards in reverse order. Returns None.
     Raises ValueError or IndexError for ids, lengths, masks and options that do not fit.
     Source: Touvron et al. 2023, section 2.2; grouped queries: Llama 2, section 2; window: Jiang et al. 2023, section 2.
@@ -44,6 +45,7 @@ class Llama(DecoderOnly):
         layout="halves",
         activation="silu",
         eps=1e-6,
+        checkpoint=False,
     ):
         config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__(vocab_size, n_layers, max_len, pad_id, window, seed, dtype)
@@ -54,6 +56,8 @@ class Llama(DecoderOnly):
         parts = {"norm_layer": RMSNorm, "gated": True, "attention": attention, "eps": eps, "bias": False}
         sizes = (d_model, n_heads, 8 * d_model // 3 if d_ff is None else d_ff, dropout)
         self.layers = [EncoderLayer(*sizes, "pre", activation, **parts, **options) for _ in range(n_layers)]
+        if checkpoint:
+            self.layers = [Checkpoint(layer) for layer in self.layers]
         self.final_norm = RMSNorm(d_model, eps, **options)
         tied = self.embedding.weight if tie_embeddings else None
         self.output = OutputProjection(d_model, vocab_size, tied, bias=False, **options)

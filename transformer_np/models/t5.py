@@ -18,6 +18,7 @@ class T5(Module):
     1 / sqrt(D). Version 1.1 (also mT5, Flan-T5): activation="gelu_tanh", gated=True, tie_embeddings=False; the output
     then has a matrix of its own, and nothing is scaled.
     Scores are not divided by sqrt(K): the queries' matrix starts that much smaller. d_head=K need not be D / H.
+    checkpoint=True: keep less for backward, and compute each layer's forward once more there (see Checkpoint).
     Shapes: src (B, S) and tgt (B, T) integer ids, logits (B, T, V). As the decoder's first token T5 takes `pad_id`
     itself, so tokens equal to `pad_id` are never looked at in the source, but may be in the target, unless a tgt_mask
     says otherwise; padding at its end is behind everything that counts.
@@ -47,6 +48,7 @@ class T5(Module):
         dtype="float32",
         *,
         eps=1e-6,
+        checkpoint=False,
     ):
         self.config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__(seed, dtype)
@@ -62,8 +64,8 @@ class T5(Module):
             position_bias.max_len = max_len
             attention = {"d_head": d_head, "scale": 1.0}
             extras = {"position_bias": position_bias, "norm_layer": RMSNorm, "gated": gated, "attention": attention}
-            sizes = (n_layers, d_model, n_heads, d_ff, dropout)
-            return kind(*sizes, "pre", activation, eps=eps, bias=False, **extras, **options)
+            extras |= {"eps": eps, "bias": False, "checkpoint": checkpoint, **options}
+            return kind(n_layers, d_model, n_heads, d_ff, dropout, "pre", activation, **extras)
 
         self.src_dropout = Dropout(dropout, **options)
         self.encoder = stack(Encoder, n_encoder_layers, True)

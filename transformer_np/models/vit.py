@@ -15,6 +15,7 @@ class ViT(Module):
 
     Shapes: images (B, C, height, width) float, cut into N = (height / P) (width / P) patches; logits (B, n_classes).
     image_size is a number, or (height, width).
+    checkpoint=True: keep less for backward, and compute each layer's forward once more there (see Checkpoint).
     Backward returns dimages: the class token is the same in every image, so its gradient is the sum over the batch; of
     the encoder's output only position 0 was used, so the rest has gradient 0.
     Raises ValueError for images and sizes that do not fit.
@@ -37,6 +38,7 @@ class ViT(Module):
         *,
         activation="gelu",
         eps=1e-12,
+        checkpoint=False,
     ):
         self.config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__(seed, dtype)
@@ -51,7 +53,8 @@ class ViT(Module):
         n_patches = (height // patch_size) * (width // patch_size)
         self.positions = LearnedPositions(d_model, n_patches + 1, **options)
         self.dropout = Dropout(dropout, **options)
-        self.encoder = Encoder(n_layers, d_model, n_heads, d_ff, dropout, "pre", activation, eps=eps, **options)
+        stack = {"eps": eps, "checkpoint": checkpoint, **options}
+        self.encoder = Encoder(n_layers, d_model, n_heads, d_ff, dropout, "pre", activation, **stack)
         self.head = Linear(d_model, n_classes, **options)
 
     def forward(self, images):

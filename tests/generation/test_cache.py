@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import transformer_np as tnp
-from transformer_np.generation import KeyValueCache, MemoryCache, SpillingCache
+from transformer_np.generation import KeyValueCache, MemoryCache, SpillingCache, StateCache
 from transformer_np.generation.writing import Text, at_rest, write
 
 V, FLOAT64 = 11, {"dtype": "float64"}
@@ -97,6 +97,46 @@ def test_encoder_decoder_and_its_memory_computed_once(name, pieces):
     got = piecewise(pieces, decode)
     assert calls == [memory.shape] * len(cross)
     assert_equal_to_rounding(got, model.forward(src, tgt))
+
+
+RECURRENT = {
+    f"{cell}, {'with' if attention else 'no'} attention": (cell, attention)
+    for cell in ("lstm", "gru", "rnn")
+    for attention in (True, False)
+}
+
+
+@pytest.mark.parametrize("pieces", [[1] * 9, [4, 3, 2], [9]], ids=str)
+@pytest.mark.parametrize("name", RECURRENT)
+def test_a_recurrent_decoder_goes_on_from_its_states(name, pieces):
+    cell, attention = RECURRENT[name]
+    model = made(lambda: tnp.Seq2SeqRNN(V, V, 12, 2, cell, attention, **FLOAT64))
+    src = np.where(LEFT_PADDED, IDS, 0)[:, ::-1]  # padding at the end, as sources have it
+    cache = StateCache()
+    with tnp.inference():
+        memory, mask = model.encode(src)
+        whole = model.decode(IDS, memory, mask)
+    got = piecewise(
+        pieces, lambda part: model.decode(IDS[:, part], None if cache.length else memory, mask, cache=cache)
+    )
+    assert_equal_to_rounding(got, whole)
+    assert cache.length == 9
+    with pytest.raises(RuntimeError, match="inference"):
+        model.decode(IDS, memory, mask, cache=StateCache())
+
+
+@pytest.mark.parametrize("attention", [True, False])
+def test_recurrent_models_write_the_same_with_and_without_states_kept(attention):
+    model = made(lambda: tnp.Seq2SeqRNN(V, V, 12, 2, "lstm", attention, max_len=25, **FLOAT64))
+    src = np.where(LEFT_PADDED, IDS, 0)[:, ::-1]
+    for write_it in (
+        functools.partial(tnp.greedy, max_len=20),
+        functools.partial(tnp.beam_search, beam_size=4, max_len=20),
+        functools.partial(tnp.sample, max_len=20, seed=3),
+    ):
+        np.testing.assert_array_equal(write_it(model, src), write_it(model, src, cache=False))
+    with pytest.raises(ValueError, match="no keys and values"):
+        tnp.greedy(model, src, cache=KeyValueCache)
 
 
 def test_bp51_position_of_a_new_token():

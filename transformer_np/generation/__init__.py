@@ -1,8 +1,8 @@
 """Generation: from a trained model to text."""
 
 from .beam import beam_search
-from .cache import KeyValueCache, MemoryCache, SpillingCache
+from .cache import KeyValueCache, MemoryCache, SpillingCache, StateCache
 from .greedy import greedy
 from .sampling import sample
 
-__all__ = ["KeyValueCache", "MemoryCache", "SpillingCache", "beam_search", "greedy", "sample"]
+__all__ = ["KeyValueCache", "MemoryCache", "SpillingCache", "StateCache", "beam_search", "greedy", "sample"]

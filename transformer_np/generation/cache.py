@@ -209,3 +209,24 @@ class MemoryCache:
     def nbytes(self):
         """The memory that the arrays take, in bytes."""
         return sum(kept.nbytes for arrays in self._arrays.values() for kept in arrays)
+
+
+class StateCache:
+    """What a recurrent decoder needs of the text so far: its last states. So a new token costs one step.
+
+    `model.decode` reads and writes `states` (B, n_states, D), and `vectors` (B, S, D), the encoder's outputs, which
+    attention looks at; both come with the first tokens.
+    """
+
+    def __init__(self):
+        self.length = 0  # how many tokens the model has seen; `decode` counts
+        self.states = self.vectors = None
+
+    def keep_rows(self, rows):
+        """Go on with sentences `rows` (N,) of the batch: fewer, more, or others than before."""
+        self.states, self.vectors = self.states[rows], self.vectors[rows]
+
+    @property
+    def nbytes(self):
+        """The memory that the arrays take, in bytes."""
+        return 0 if self.states is None else self.states.nbytes + self.vectors.nbytes

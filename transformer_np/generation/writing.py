@@ -6,7 +6,7 @@ import inspect
 from ..backend import array_module
 from ..checks import check_ids, describe
 from ..module import inference
-from .cache import KeyValueCache, MemoryCache
+from .cache import KeyValueCache, MemoryCache, StateCache
 
 
 @contextlib.contextmanager
@@ -54,7 +54,11 @@ class Text:
         self.n_start = self.ids.shape[1]
         self.max_len = self._limit(who, max_len)
         self.cache = None
-        if cache and "cache" in inspect.signature(model.decode).parameters:
+        if cache and getattr(model, "recurrent", False):
+            if cache is not True:
+                raise ValueError(f"{who}: a recurrent model has no keys and values, so cache must be True or False")
+            self.cache = StateCache()
+        elif cache and "cache" in inspect.signature(model.decode).parameters:
             memory = MemoryCache() if self.has_encoder else None
             capacity = self.n_start + self.max_len - 1  # the last token is written, but not read
             make = KeyValueCache if cache is True else cache
@@ -85,7 +89,7 @@ class Text:
         if self.has_encoder:
             x = model.decode(unread, self.memory, self.mask, **options)  # (N, T, D)
             if self.cache is not None:
-                self.memory = None  # its keys and values are in the cache now
+                self.memory = None  # what is needed of it is in the cache now
         else:
             mask = self.mask if self.cache is None or self.n_new == 0 else None
             x = model.decode(unread, mask, **options)

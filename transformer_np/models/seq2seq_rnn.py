@@ -5,7 +5,7 @@ from ..checks import check_choice, check_ids, check_positive
 from ..layers import GRU, LSTM, RNN, AdditiveAttention, Dropout, Embedding, Linear, OutputProjection, Tanh
 from ..layers.positions import check_length
 from ..masks import real_tokens
-from ..module import Module
+from ..module import Module, is_inference
 from .files import save
 
 CELLS = {"lstm": (LSTM, 2), "gru": (GRU, 1), "rnn": (RNN, 1)}  # the layer, and how many states it hands on
@@ -88,6 +88,8 @@ class Seq2SeqRNN(Module):
     Source: Sutskever et al. 2014; attention: Bahdanau et al. 2014, its place: Luong et al. 2015, section 3.
     """
 
+    recurrent = True  # what has been written so far is in the states: generation need keep nothing else
+
     def __init__(
         self,
         src_vocab_size,
@@ -151,11 +153,23 @@ class Seq2SeqRNN(Module):
             return states, src_mask
         return array_module(src).concatenate([states, vectors], axis=1), src_mask
 
-    def decode(self, tgt, memory, src_mask, tgt_mask=None):
-        """tgt (B, T), memory and src_mask as `encode` gave them -> what the output projection takes (B, T, D)."""
-        tgt_mask = real_tokens(self, "tgt_mask", tgt, tgt_mask, self.pad_id)
-        states, vectors = memory[:, : self.decoder.n_states], memory[:, self.decoder.n_states :]
-        x, _ = self.decoder(self.tgt_dropout(self.tgt_embedding(tgt)), states, tgt_mask)  # (B, T, D)
+    def decode(self, tgt, memory, src_mask, tgt_mask=None, cache=None):
+        """tgt (B, T), memory and src_mask as `encode` gave them -> what the output projection takes (B, T, D).
+
+        With a StateCache, tgt are the T tokens that follow those the cache has seen, all of them real; after the first
+        ones memory may be None.
+        """
+        if cache is not None and not is_inference():
+            raise RuntimeError("Seq2SeqRNN: a cache has no backward, so use it within tnp.inference()")
+        if cache is not None and cache.length:
+            states, vectors = cache.states, cache.vectors
+        else:
+            states, vectors = memory[:, : self.decoder.n_states], memory[:, self.decoder.n_states :]
+        if cache is None:
+            tgt_mask = real_tokens(self, "tgt_mask", tgt, tgt_mask, self.pad_id)
+        x, states = self.decoder(self.tgt_dropout(self.tgt_embedding(tgt)), states, tgt_mask)  # (B, T, D)
+        if cache is not None:
+            cache.states, cache.vectors, cache.length = states, vectors, cache.length + tgt.shape[1]
         if self.attention is not None:
             context = self.attention(x, vectors, vectors, src_mask[:, None, None, :])  # (B, T, D)
             x = self.tanh(self.combine(array_module(x).concatenate([x, context], axis=-1)))  # (B, T, D)

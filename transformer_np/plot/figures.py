@@ -1,4 +1,8 @@
-"""Figures and fonts: what every picture needs."""
+"""Figures, colours and fonts: what every picture needs."""
+
+# The colours of Okabe and Ito (2008), which the colour-blind can tell apart; each curve has a marker of its own too,
+# for those who print in grey.
+STYLES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v"), ("#56B4E9", "P"))
 
 
 def figure(n_columns=1, n_rows=1, size=(4.0, 3.0)):
@@ -9,11 +13,16 @@ def figure(n_columns=1, n_rows=1, size=(4.0, 3.0)):
     return fig, fig.subplots(n_rows, n_columns, squeeze=False)
 
 
+def one_axes(ax=None, size=(4.0, 3.0)):
+    """Return `ax` itself, or the Axes of a new Figure of that size in inches."""
+    return figure(size=size)[1][0, 0] if ax is None else ax
+
+
 def families_for(texts):
     """Return the font families to write these texts with, best first, and the characters that no installed font has.
 
     Matplotlib's own font comes first; for characters it lacks, the installed fonts are searched for one that has the
-    most.
+    most. Matplotlib remembers which there are: where those it knows do not do, it is told of fonts installed since.
     """
     from matplotlib import font_manager
 
@@ -21,8 +30,19 @@ def families_for(texts):
     missing = {c for c in missing if c.isprintable() and not c.isspace()}
     if not missing:
         return families, missing
-    best = {}
-    for font in font_manager.fontManager.ttflist:
+    found, missing = _search(font_manager.fontManager.ttflist, missing)
+    if missing:
+        n_known = len(font_manager.fontManager.ttflist)
+        _add_new_fonts(font_manager)
+        more, missing = _search(font_manager.fontManager.ttflist[n_known:], missing)
+        found += more
+    return families + found, missing
+
+
+def _search(fonts, missing):
+    """Return the families that have these characters, the one with the most first, and the characters that none has."""
+    best, families = {}, []
+    for font in fonts:
         if font.name in best or font.name.startswith("Last Resort"):  # that one has a box for every character there is
             continue
         if font.style == "normal" and font.weight in (400, "normal", "regular", "book"):
@@ -32,8 +52,18 @@ def families_for(texts):
         if not best[name] & missing:
             break
         families.append(name)
-        missing -= best.pop(name)
+        missing = missing - best.pop(name)
     return families, missing
+
+
+def _add_new_fonts(font_manager):
+    """Tell matplotlib of the fonts of this machine that its list does not have yet."""
+    known = {font.fname for font in font_manager.fontManager.ttflist}
+    for path in sorted(set(font_manager.findSystemFonts()) - known):
+        try:
+            font_manager.fontManager.addfont(path)
+        except (OSError, RuntimeError):  # not a font that matplotlib can read
+            continue
 
 
 def _covered(path):

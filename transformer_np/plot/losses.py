@@ -1,6 +1,7 @@
-"""The loss curve, and the learning rate under it."""
+"""Curves over the steps of a training: the loss, and the learning rate."""
 
-from .figures import figure
+from ..checks import describe
+from .figures import STYLES, one_axes
 
 
 def losses(values, learning_rates=None, ax=None):
@@ -11,9 +12,7 @@ def losses(values, learning_rates=None, ax=None):
     """
     if not len(values):
         raise ValueError("losses: got no losses to draw")
-    if ax is None:
-        _, axes = figure(size=(6.0, 3.5))
-        ax = axes[0, 0]
+    ax = one_axes(ax, (6.0, 3.5))
     steps = range(1, len(values) + 1)
     ax.plot(steps, values, color="tab:blue", alpha=0.35, linewidth=0.8, label="loss of a step")
     ax.plot(steps, _running_mean(values, 0.9), color="tab:blue", linewidth=1.8, label="running mean")
@@ -28,6 +27,41 @@ def losses(values, learning_rates=None, ax=None):
         right.set_ylim(bottom=0)
     top.legend(lines, [line.get_label() for line in lines], fontsize=8)  # on the axes drawn last, so over all lines
     return ax.figure
+
+
+def learning_rate(schedules, n_steps=None, title=None, ax=None):
+    """Draw the learning rate of each step, from step 1 on.
+
+    `schedules` is a schedule, which is a function of the step such as NoamSchedule, or a list of rates; or {name: one
+    of these} to compare several. `n_steps` is how far to draw a schedule. Returns the Figure.
+    Raises TypeError for what is none of these, ValueError for a schedule without n_steps, or an empty list.
+    """
+    ax = one_axes(ax, (5.0, 3.0))
+    named = schedules if hasattr(schedules, "items") else {None: schedules}
+    curves = {name: _rates(schedule, n_steps) for name, schedule in named.items()}
+    for i, (name, rates) in enumerate(curves.items()):
+        color, dashes = STYLES[i % len(STYLES)][0], ("-", "--", ":", "-.")[i % 4]
+        ax.plot(range(1, len(rates) + 1), rates, color=color, linestyle=dashes, label=name)
+    ax.set_xlabel("step")
+    ax.set_ylabel("learning rate")
+    ax.set_ylim(bottom=0)
+    if named is schedules:
+        ax.legend(fontsize=8)
+    if title:
+        ax.set_title(title, fontsize=10)
+    return ax.figure
+
+
+def _rates(schedule, n_steps):
+    if callable(schedule):
+        if not n_steps:
+            raise ValueError("learning_rate: of a schedule, say how far to draw it: n_steps=...")
+        return [schedule(step) for step in range(1, n_steps + 1)]
+    if not hasattr(schedule, "__len__"):
+        raise TypeError(f"learning_rate: expected a schedule or a list of rates, got {describe(schedule)}")
+    if not len(schedule):
+        raise ValueError("learning_rate: got no rates to draw")
+    return list(schedule)[:n_steps]
 
 
 def _running_mean(values, keep):

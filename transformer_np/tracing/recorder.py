@@ -1,0 +1,327 @@
+"""Watch the methods of a model run, statement by statement, and keep a copy of every array they make.
+
+Python calls a trace function (`sys.settrace`) before each line. By then the line before has run, and what it assigned
+can be copied. Nothing is computed twice, no layer knows of it, and when no recorder is at work nothing is slower.
+"""
+
+import inspect
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+
+from .. import module as contract
+from ..backend import array_module, to_numpy
+from ..module import Parameter
+from .names import name_of_gradient, name_of_output
+from .statements import statements_of
+
+SKIPPED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+@dataclass
+class Record:
+    """One array at one moment; a Step before the steps are numbered. `inputs` holds numbers of records, and names;
+    `place` says which of the statement's targets it is."""
+
+    phase: str
+    module: str
+    kind: str
+    method: str
+    variable: str
+    role: str
+    value: np.ndarray
+    statement: object
+    place: int
+    file: str
+    line: int
+    inputs: tuple
+    call: int
+
+
+class Recorder:
+    """While `with recorder:` runs, records what the methods of the given objects compute, on this thread.
+
+    objects: {id: (dotted name, object)}. `phase` is set by whoever runs the model.
+    `replace(call, variable, count, value)` is asked about every array that a method of these objects sets, count being
+    how often this call has set that name. Unless None, what it returns takes the array's place: so a test can move one
+    number in the middle of a model. keep=False records nothing.
+    `records` are the results, `products` the matrix products as (phase, dotted name, multiplications).
+    """
+
+    def __init__(self, objects, replace=None, keep=True):
+        self.objects, self.replace, self.keep = objects, replace, keep
+        self.phase = "forward"
+        self.records, self.products, self.visits = [], [], []
+        self.latest = {}  # (dotted name, variable) -> (number of the record, the object itself)
+        self.n_calls = 0
+
+    def __enter__(self):
+        self._before = sys.gettrace()
+        sys.settrace(self._call)
+        return self
+
+    def __exit__(self, *exception):
+        sys.settrace(self._before)
+        self.visits.clear()
+
+    def _call(self, frame, event, argument):
+        code = frame.f_code
+        if event != "call" or not code.co_argcount or code.co_flags & SKIPPED:
+            return None
+        if code.co_filename == contract.__file__ or not _is_method(code):
+            return None
+        me = frame.f_locals.get(code.co_varnames[0])
+        name, known = self.objects.get(id(me), (None, None))
+        if name is None or known is not me:
+            return None
+        visit = Visit(self, frame, me, name)
+        self.visits.append(visit)
+        visit.arguments(frame)
+        return visit.event
+
+
+class Visit:
+    """One call of one method: which of its names hold which record, and the statement that is running."""
+
+    def __init__(self, recorder, frame, me, name):
+        self.recorder, self.me, self.module = recorder, me, name
+        self.kind, self.method, self.file = type(me).__name__, frame.f_code.co_name, frame.f_code.co_filename
+        self.number = recorder.n_calls
+        recorder.n_calls += 1
+        caller = recorder.visits[-1] if recorder.visits else None
+        self.caller = caller
+        self.inside = caller is not None and caller.me is me  # called by a method of the same object
+        self.lines = statements_of(frame.f_code)
+        self.pending, self.line = (), frame.f_lineno
+        self.known = {}  # variable -> number of its record
+        self.objects = {}  # variable -> the object it held when last looked at
+        self.counts = {}  # variable -> how often it was set
+        self.called = []  # records that calls within the running statement returned
+
+    def arguments(self, frame):
+        """Record the arguments of the call."""
+        code, values = frame.f_code, frame.f_locals
+        n = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
+        called, self.called = self.called, []
+        for variable in code.co_varnames[1:n]:
+            value = values.get(variable)
+            if value is None or isinstance(value, float):
+                continue
+            if self.inside and variable not in self.known and (name := self.caller.name_of(value)):
+                self.objects[variable], self.known[variable] = value, self.caller.known[name]
+            else:
+                self._set(frame, variable, value, "argument", None)
+        self.called = called
+
+    def name_of(self, value):
+        """The variable that holds this very object, and has been recorded; None if there is none."""
+        return next((n for n, held in self.objects.items() if held is value and n in self.known), None)
+
+    def event(self, frame, event, argument):
+        """What Python calls before each line, at the return, and at an exception."""
+        if event == "line":
+            if self.lines is None:
+                self._finish_blindly(frame)
+            else:
+                statements = self.lines.get(frame.f_lineno, ())
+                if statements is self.pending and statements:
+                    return self.event  # another line of the same statement
+                self._finish(frame)
+                self.pending = statements
+                for statement in statements:
+                    if statement.products:
+                        self._count_products(frame, statement)
+            self.line, self.called = frame.f_lineno, []
+        elif event == "exception":
+            self.pending = ()
+        elif event == "return":
+            self._return(frame, argument)
+        return self.event
+
+    def _finish(self, frame):
+        """Record what the statement that just ran has set."""
+        known = dict(self.known)  # what the statement could read
+        for statement in self.pending:
+            for i, name in enumerate(statement.targets):
+                self._target(frame, name, statement, i, known)
+            for name in statement.changed:
+                self._target(frame, name, statement, None, known)
+
+    def _target(self, frame, name, statement, i, known):
+        """Record target number i of a statement, or, with i None, what it changed in place."""
+        source = (statement, i or 0, self._inputs(statement, i, known))
+        if name.startswith("self."):
+            self._attribute(frame, name.removeprefix("self."), source)
+            return
+        if name not in frame.f_locals or name == "_":
+            return
+        value = frame.f_locals[name]
+        if not (statement.loops and self.objects.get(name) is value):  # a loop that ends sets its variable no more
+            self._set(frame, name, value, "assigned", source, always=i is None)
+
+    def _attribute(self, frame, path, source):
+        """An attribute that was set: an array, or a parameter's gradient that was added to."""
+        first, *rest = path.split(".")
+        value = getattr(self.me, first, None)
+        if isinstance(value, Parameter):
+            if rest[-1:] == ["grad"] and value.has_grad:
+                self._set(frame, "d" + first, value.grad, "gradient", source, always=True)
+        elif not rest and not (first.startswith("_") and isinstance(self.me, contract.Module)):
+            self._set(frame, first, value, "assigned", source)
+
+    def _finish_blindly(self, frame):
+        """Without source: whatever variable holds another object than before was set."""
+        for name, value in frame.f_locals.items():
+            if value is not self.me and self.objects.get(name) is not value:
+                self._set(frame, name, value, "assigned", None)
+
+    def _return(self, frame, value):
+        statements, self.pending = self.pending, ()
+        returned = next((s for s in statements if s.returned is not None), None)
+        recorder = self.recorder
+        if self.lines is None:
+            self._finish_blindly(frame)
+        elif returned is None:
+            self.pending = statements
+            self._finish(frame)
+        if value is not None:
+            self._returned(frame, value, returned)
+        if recorder.visits and recorder.visits[-1] is self:
+            recorder.visits.pop()
+
+    def _returned(self, frame, value, statement):
+        """Record the values of a `return` that have no name of their own."""
+        names = (None,) if statement is None or statement.returned is None else statement.returned
+        source = None if statement is None else (statement, 0, self._inputs(statement, None, self.known))
+        several = isinstance(value, tuple) and len(names) > 1
+        parts = zip(value, names, strict=False) if several else [(value, names[0])]
+        for i, (part, name) in enumerate(parts):
+            if name is not None and name.lstrip("*") in self.known:
+                number = self.known[name.lstrip("*")]
+            else:
+                number = self._unnamed(frame, part, source, i if several else None, name)
+            if number is not None and self.caller is not None:
+                self.caller.called.append(number)
+
+    def _unnamed(self, frame, part, source, i, name):
+        if self.method == "backward" or self.method.endswith("_backward"):
+            if isinstance(part, tuple) and i is None:
+                for j, piece in enumerate(part):
+                    self._set(frame, name_of_gradient(self.me, j), piece, "returned", source)
+                return None
+            variable = name_of_gradient(self.me, i or 0)
+            if self.inside:
+                return None
+        elif self.method in ("forward", "__call__"):
+            variable = name_of_output(self.me, i or 0)
+        elif self.inside:
+            return None
+        else:
+            variable = name or self.method
+        return self._set(frame, variable, part, "returned", source)
+
+    def _set(self, frame, variable, value, role, source, always=False):
+        """Record the arrays of a value under a name; return the number of the last record."""
+        self.objects[variable] = value
+        number = None
+        for suffix, array in arrays_in(value):
+            number = self._record(frame, variable + suffix, array, role, source, always)
+            self.known[variable] = self.known[variable + suffix] = number
+        return number
+
+    def _record(self, frame, variable, array, role, source, always):
+        recorder, key = self.recorder, (self.module, variable)
+        number, held = recorder.latest.get(key, (None, None))
+        again = not always and number is not None and (held is array or array.ndim == 0)
+        if again and same_bits(recorder.records[number].value, to_numpy(array)):
+            return number
+        self.counts[variable] = count = self.counts.get(variable, 0) + 1
+        if recorder.replace is not None:
+            other = recorder.replace(self, variable, count, array)
+            if other is not None:
+                frame.f_locals[variable] = array = other
+                self.objects[variable] = other
+        if not recorder.keep:
+            return None
+        copy = np.array(to_numpy(array))
+        copy.setflags(write=False)
+        recorder.latest[key] = (len(recorder.records), array)
+        statement, place, inputs = source or (None, 0, ())
+        line = self.line if statement is None else statement.line
+        recorder.records.append(
+            Record(
+                recorder.phase,
+                self.module,
+                self.kind,
+                self.method,
+                variable,
+                role,
+                copy,
+                statement,
+                place,
+                self.file,
+                line,
+                inputs,
+                self.number,
+            )
+        )
+        return len(recorder.records) - 1
+
+    def _inputs(self, statement, i, known):
+        """What was read for target i of the statement: numbers of records, and dotted names of parameters."""
+        found = []
+        for name in statement.reads_for(i):
+            if name in known:
+                found.append(known[name])
+            elif name.startswith("self."):
+                first = name.split(".")[1]
+                if isinstance(getattr(self.me, first, None), Parameter):
+                    found.append(f"{self.module}.{first}" if self.module else first)
+        return tuple(dict.fromkeys([*found, *(n for n in self.called if n is not None)]))
+
+    def _count_products(self, frame, statement):
+        """Note how many numbers the statement's matrix products multiply, from the shapes of their two sides."""
+        for product in statement.products:
+            shapes = [self._shape(frame, code) for code in (product.left, product.right)]
+            self.recorder.products.append((self.recorder.phase, self.module, shapes, statement))
+
+    def _shape(self, frame, code):
+        if code is None:
+            return None
+        try:
+            return eval(code, frame.f_globals, frame.f_locals).shape
+        except (NameError, AttributeError, TypeError):  # not there yet, or no array
+            return None
+
+
+def _is_method(code):
+    """Say whether it is a function written in a class, or one whose first argument is called self; no special one."""
+    if code.co_name.startswith(("__", "<")):
+        return code.co_name == "__call__"
+    owner = code.co_qualname.rpartition(".")[0]
+    return code.co_varnames[0] == "self" or (owner != "" and not owner.endswith("<locals>"))
+
+
+def arrays_in(value):
+    """Yield (suffix, array): the array itself with "", those of a tuple, list or dictionary with "[0]", "[1]" ..
+
+    A tuple or list of one array is that array. Python floats count as arrays, integers and booleans do not.
+    """
+    if isinstance(value, array_module(value).ndarray) and value.dtype != object:
+        yield "", value
+    elif isinstance(value, (float, np.floating)):
+        yield "", np.asarray(value)
+    elif isinstance(value, (tuple, list)) and len(value) == 1:
+        yield from arrays_in(value[0])
+    elif isinstance(value, (tuple, list)):
+        for i, part in enumerate(value):
+            yield from ((f"[{i}]{suffix}", array) for suffix, array in arrays_in(part))
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            yield from ((f"[{key}]{suffix}", array) for suffix, array in arrays_in(part))
+
+
+def same_bits(a, b):
+    """Say whether two arrays hold the same bits, NaN included."""
+    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()

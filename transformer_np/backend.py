@@ -1,9 +1,11 @@
-"""NumPy or CuPy: whichever the arrays are. Nothing here is a global switch.
+"""NumPy or CuPy: whichever the arrays are. No switch says "GPU"; the one there is, `allow_tf32`, is CuPy's own.
 
 A layer asks `array_module(x)` for the library that made `x` and computes with that. So the same lines run on the
 CPU and on a GPU, and a model moves from one to the other by moving its arrays (`model.to("cupy")`).
 """
 
+import contextlib
+import contextvars
 import sys
 
 import numpy as np
@@ -57,9 +59,97 @@ def is_float(array):
     return array.dtype.kind == "f" or array.dtype.name == "bfloat16"
 
 
+def float_dtype(dtype):
+    """Return the NumPy dtype of a floating-point type given by name or otherwise; "bfloat16" is that of ml_dtypes.
+
+    Raises ValueError for anything else, and where ml_dtypes would be needed and is missing.
+    """
+    if isinstance(dtype, str) and dtype == "bfloat16":
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise ValueError("dtype bfloat16 needs the package ml_dtypes: pip install ml_dtypes") from None
+        return np.dtype(ml_dtypes.bfloat16)
+    dtype = np.dtype(dtype)
+    if not is_float(np.empty(0, dtype)):
+        raise ValueError(f"dtype must be a floating-point type, got {dtype.name!r}")
+    return dtype
+
+
+def is_half(array):
+    """Say whether a floating-point array is of float16 or bfloat16."""
+    return array.dtype.itemsize == 2
+
+
+def widen(array):
+    """Return float16 and bfloat16 as float32, and any other array as it is.
+
+    Sums and squares are taken of the wide one: float16 ends at 65504, and a sum in 11 bits (bfloat16: 8) soon stands
+    still.
+    """
+    return array.astype(np.float32) if array.dtype.itemsize == 2 else array
+
+
+def product(a, b):
+    """Return a @ b in the type of `a`: NumPy, which has no product of bfloat16, would make it float32."""
+    y = a @ b
+    return y if y.dtype == a.dtype else y.astype(a.dtype)
+
+
 def row_dots(a, b):
     """Return the sum of a * b over the last axis, keeping that axis with size 1."""
     xp = array_module(a)
     if xp is np:
         return xp.einsum("...i,...i->...", a, b)[..., None]  # without the temporary a * b
     return (a * b).sum(-1, keepdims=True)  # cupy.einsum is several times slower than this
+
+
+def allow_tf32(allowed=True):
+    """Let CuPy round the factors of float32 products to TF32 (10 bits, as float16 has; float32's range), or not.
+
+    Products of float32 arrays are then several times faster, and right to three digits. Sums stay in float32, and so
+    does everything that is no matrix product. For the whole process, as CuPy has it; the environment variable
+    CUPY_TF32 does nothing here. Raises RuntimeError where there is no GPU.
+    """
+    module_named("cupy")
+    from cupy._core import _routines_linalg as linalg
+
+    linalg.set_compute_type(np.float32, linalg.COMPUTE_TYPE_TF32 if allowed else linalg.COMPUTE_TYPE_DEFAULT)
+
+
+_unread = contextvars.ContextVar("unread", default=None)
+
+
+def read(then, *scalars):
+    """Call then(*numbers) with the Python numbers of arrays without axes; within `reading_at_the_end`, at its end.
+
+    To ask a GPU for a number is to wait until it has done everything before.
+    """
+    unread = _unread.get()
+    if unread is None:
+        return then(*(scalar.item() for scalar in scalars))
+    unread.append((then, scalars))
+    return None
+
+
+def is_reading_late():
+    """Say whether the code runs within `reading_at_the_end`: then numbers on the device stay there."""
+    return _unread.get() is not None
+
+
+@contextlib.contextmanager
+def reading_at_the_end():
+    """Within it, everything that is to be `read` is noted down, and read in one go at its end."""
+    unread = []
+    token = _unread.set(unread)
+    try:
+        yield
+    finally:
+        _unread.reset(token)
+    if unread:
+        scalars = [scalar for _, several in unread for scalar in several]
+        xp = array_module(*scalars)
+        # float64 holds ids and float32 numbers exactly.
+        numbers = iter(to_numpy(xp.stack([scalar.astype(np.float64) for scalar in scalars])).tolist())
+        for then, several in unread:
+            then(*(next(numbers) for _ in several))

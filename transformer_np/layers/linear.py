@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from ..backend import array_module
+from ..backend import array_module, widen
 from ..checks import check_floats, check_positive
 from ..module import Module, Parameter
 
@@ -22,7 +22,8 @@ def glorot_uniform(rng, d_in, d_out, dtype):
 
 def column_sums(x):
     """Sum a matrix (N, D) over its rows to (D,), as a product with a row of ones: NumPy's `x.sum(0)` is slower."""
-    return array_module(x).ones(len(x), x.dtype) @ x
+    rows = widen(x)
+    return (array_module(x).ones(len(x), rows.dtype) @ rows).astype(x.dtype, copy=False)
 
 
 class Linear(Module):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..backend import array_module, row_dots
+from ..backend import array_module, row_dots, widen
 from ..checks import check_floats, check_positive, check_real
 from ..module import Module, Parameter
 from .linear import column_sums
@@ -30,19 +30,30 @@ class RMSNorm(Module):
     def forward(self, x):
         """x (..., D) -> y (..., D)."""
         check_floats(self, "x", x, last=self.d_model, dtype=self.dtype)
-        rows = x.reshape(-1, self.d_model)  # (N, D)
-        rms = array_module(x).sqrt(row_dots(rows, rows) / self.d_model + self.eps)  # (N, 1)
-        n = rows / rms
-        y = (n * self.gamma.data).reshape(x.shape)
+        y, n, rms = self.normalise(x.reshape(-1, self.d_model))
+        y = y.reshape(x.shape)
         self.save_for_backward(n, rms, output=y)
         return y
+
+    def normalise(self, rows):
+        """rows (N, D) -> y (N, D), n (N, D), rms (N, 1)."""
+        dtype, rows = rows.dtype, widen(rows)
+        rms = array_module(rows).sqrt(row_dots(rows, rows) / self.d_model + self.eps)  # (N, 1)
+        n = rows / rms
+        y = n * self.gamma.data
+        return y.astype(dtype, copy=False), n.astype(dtype, copy=False), rms
 
     def backward(self, dy):
         """dy (..., D) -> dx (..., D); adds dgamma."""
         n, rms = self.saved(dy)
         shape, dy = dy.shape, dy.reshape(-1, self.d_model)  # (N, D)
         self.gamma.accumulate(column_sums(dy * n))
+        return self.gradient_of_rows(dy, n, rms).reshape(shape)
+
+    def gradient_of_rows(self, dy, n, rms):
+        """dy (N, D), n (N, D), rms (N, 1) -> dx (N, D)."""
+        dtype, dy, n = dy.dtype, widen(dy), widen(n)
         dx = dy * self.gamma.data  # g
         dx -= n * (row_dots(dx, n) / self.d_model)
         dx /= rms
-        return dx.reshape(shape)
+        return dx.astype(dtype, copy=False)

@@ -1,6 +1,6 @@
 """Softmax: turn scores into weights that are positive and add up to 1."""
 
-from ..backend import array_module, row_dots
+from ..backend import array_module, is_half, row_dots, widen
 from ..checks import check_floats, check_mask
 from ..module import Module
 
@@ -16,6 +16,9 @@ def softmax(scores, mask=None):
 
 def softmax_in_place(scores, mask=None):
     """The same, written over `scores`, which is returned."""
+    if is_half(scores):
+        scores[...] = softmax_in_place(widen(scores), mask)
+        return scores
     xp = array_module(scores)
     if mask is not None:
         xp.copyto(scores, -xp.inf, where=~mask)
@@ -37,6 +40,11 @@ def softmax_backward(dy, y, out=None):
     Each output depends on each score of its row: dy_i/dx_j = y_i (delta_ij - y_j). Masked entries have y = 0, so dx =
     0.
     """
+    if is_half(y):
+        dx = softmax_backward(widen(dy), widen(y)).astype(y.dtype)
+        if out is not None:
+            out[...] = dx
+        return dx if out is None else out
     dx = array_module(y).subtract(dy, row_dots(dy, y), out=out)
     dx *= y
     return dx

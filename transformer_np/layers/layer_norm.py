@@ -33,20 +33,15 @@ class LayerNorm(Module):
     def forward(self, x):
         """x (..., D) -> y (..., D)."""
         check_floats(self, "x", x, last=self.d_model, dtype=self.dtype)
-        y, n, std = self.normalise(x.reshape(-1, self.d_model))
-        y = y.reshape(x.shape)
-        self.save_for_backward(n, std, output=y)
-        return y
-
-    def normalise(self, rows):
-        """rows (N, D) -> y (N, D), n (N, D), std (N, 1)."""
-        dtype, rows = rows.dtype, widen(rows)
+        rows = widen(x.reshape(-1, self.d_model))  # (N, D)
         n = rows - rows.sum(-1, keepdims=True) / self.d_model  # NumPy's own `mean` takes longer to start
         std = (row_dots(n, n) / self.d_model + self.eps) ** 0.5  # (N, 1)
         n /= std
         y = n * self.gamma.data
         y += self.beta.data
-        return y.astype(dtype, copy=False), n.astype(dtype, copy=False), std
+        y = y.reshape(x.shape).astype(x.dtype, copy=False)
+        self.save_for_backward(n.astype(x.dtype, copy=False), std, output=y)
+        return y
 
     def backward(self, dy):
         """dy (..., D) -> dx (..., D); adds dgamma and dbeta."""
@@ -54,13 +49,9 @@ class LayerNorm(Module):
         shape, dy = dy.shape, dy.reshape(-1, self.d_model)  # (N, D)
         self.gamma.accumulate(column_sums(dy * n))
         self.beta.accumulate(column_sums(dy))
-        return self.gradient_of_rows(dy, n, std).reshape(shape)
-
-    def gradient_of_rows(self, dy, n, std):
-        """dy (N, D), n (N, D), std (N, 1) -> dx (N, D)."""
-        dtype, dy, n = dy.dtype, widen(dy), widen(n)
+        dy, n = widen(dy), widen(n)
         g = dy * self.gamma.data
         dx = g - g.sum(-1, keepdims=True) / self.d_model
         dx -= n * (row_dots(g, n) / self.d_model)
         dx /= std
-        return dx.astype(dtype, copy=False)
+        return dx.reshape(shape).astype(self.dtype, copy=False)

@@ -30,30 +30,20 @@ class RMSNorm(Module):
     def forward(self, x):
         """x (..., D) -> y (..., D)."""
         check_floats(self, "x", x, last=self.d_model, dtype=self.dtype)
-        y, n, rms = self.normalise(x.reshape(-1, self.d_model))
-        y = y.reshape(x.shape)
-        self.save_for_backward(n, rms, output=y)
-        return y
-
-    def normalise(self, rows):
-        """rows (N, D) -> y (N, D), n (N, D), rms (N, 1)."""
-        dtype, rows = rows.dtype, widen(rows)
+        rows = widen(x.reshape(-1, self.d_model))  # (N, D)
         rms = array_module(rows).sqrt(row_dots(rows, rows) / self.d_model + self.eps)  # (N, 1)
         n = rows / rms
-        y = n * self.gamma.data
-        return y.astype(dtype, copy=False), n.astype(dtype, copy=False), rms
+        y = (n * self.gamma.data).reshape(x.shape).astype(x.dtype, copy=False)
+        self.save_for_backward(n.astype(x.dtype, copy=False), rms, output=y)
+        return y
 
     def backward(self, dy):
         """dy (..., D) -> dx (..., D); adds dgamma."""
         n, rms = self.saved(dy)
         shape, dy = dy.shape, dy.reshape(-1, self.d_model)  # (N, D)
         self.gamma.accumulate(column_sums(dy * n))
-        return self.gradient_of_rows(dy, n, rms).reshape(shape)
-
-    def gradient_of_rows(self, dy, n, rms):
-        """dy (N, D), n (N, D), rms (N, 1) -> dx (N, D)."""
-        dtype, dy, n = dy.dtype, widen(dy), widen(n)
+        dy, n = widen(dy), widen(n)
         dx = dy * self.gamma.data  # g
         dx -= n * (row_dots(dx, n) / self.d_model)
         dx /= rms
-        return dx.astype(dtype, copy=False)
+        return dx.reshape(shape).astype(self.dtype, copy=False)

@@ -70,7 +70,7 @@ def test_spaces_of_tokens_are_not_shown():
 def test_letters_that_no_font_has(monkeypatch):
     dejavu = [font for font in font_manager.fontManager.ttflist if font.name.startswith("DejaVu")]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", dejavu)  # they come with matplotlib, and have no Hangul
-    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [])
+    monkeypatch.setattr(font_manager, "findSystemFonts", list)
     fig = plot.attention(weights_of(2, 2), ["년", "x"], ["é", "y"], title="a title")
     assert labels(fig.axes[0].yaxis) == ["U+B144", "x"]
     assert labels(fig.axes[0].xaxis) == ["é", "y"]
@@ -87,7 +87,7 @@ def test_a_font_that_has_them_is_found(monkeypatch):
     covered = {"Latin": set("abc"), "Korean": set("년월"), "Both": set("년ж"), "Last Resort": set("년월ж")}
     monkeypatch.setattr(figures, "_covered", lambda path: covered.get(path, set("abc")))
     monkeypatch.setattr(font_manager.fontManager, "ttflist", [Entry(name) for name in covered])
-    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [])
+    monkeypatch.setattr(font_manager, "findSystemFonts", list)
     assert figures.families_for(["a", "b"]) == (["DejaVu Sans"], set())
     assert figures.families_for(["년월", "ж a"]) == (["DejaVu Sans", "Korean", "Both"], set())
     assert figures.families_for(["년", "字"]) == (["DejaVu Sans", "Korean"], {"字"})

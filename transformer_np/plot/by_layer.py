@@ -14,10 +14,10 @@ def gradient_norms(gradients, depth=None, label=None, title=None, ax=None):
 
     `gradients` is a model after its backward, whose parameters are gathered by layer, the norm of a layer being the
     root of the sum of all its squares; or {name: norm, or array}, drawn name by name. `depth` gathers by that many
-    parts of the dotted names instead: 1 for "encoder" and "decoder". Draw a second model of the same layers into the
-    same `ax`, with a `label` each, to compare. Norms that a logarithmic axis has no place for, zero or not finite, are
-    told beside the name. Returns the Figure.
-    Raises ValueError where there is nothing to draw, or `ax` shows other layers already.
+    parts of the dotted names instead: 1 for "encoder" and "decoder". Draw a second model into the same `ax`, with a
+    `label` each, to compare; layers that the first did not have come below. Norms that a logarithmic axis has no place
+    for, zero or not finite, are told beside the name. Returns the Figure.
+    Raises TypeError for what is neither, ValueError where there is nothing to draw.
     """
     if hasattr(gradients, "named_parameters"):
         arrays = [(name, to_numpy(p.grad)) for name, p in gradients.named_parameters()]
@@ -30,10 +30,20 @@ def gradient_norms(gradients, depth=None, label=None, title=None, ax=None):
         layer = layer_of(name, depth) if depth or hasattr(gradients, "named_parameters") else name
         squares[layer] = squares.get(layer, 0.0) + float(np.sum(np.square(array, dtype=np.float64)))
     norms = {name: math.sqrt(total) for name, total in squares.items()}
-    drawable = [norm if 0 < norm < math.inf else math.nan for norm in norms.values()]
-    ax = _rows(ax, "gradient_norms", [_with_note(name, norm) for name, norm in norms.items()])
+    ax, rows = _rows(ax, "gradient_norms", {name: _note(norm, label) for name, norm in norms.items()})
+    points = sorted(
+        (row, norm if 0 < norm < math.inf else math.nan) for row, norm in zip(rows, norms.values(), strict=True)
+    )
     color, marker = STYLES[len(ax.get_lines()) % len(STYLES)]
-    ax.plot(drawable, range(len(norms)), color=color, marker=marker, markersize=5, linewidth=1, label=label)
+    ax.plot(
+        [norm for _, norm in points],
+        [row for row, _ in points],
+        color=color,
+        marker=marker,
+        markersize=5,
+        linewidth=1,
+        label=label,
+    )
     ax.set_xscale("log")
     _plain_ticks(ax.xaxis)
     ax.set_xlabel("norm of the gradient")
@@ -47,7 +57,7 @@ def activations(outputs, depth=None, label=None, title=None, ax=None):
     `outputs` is {name: array}, or a trace, whose layers of the model's first level and of its stacks are drawn; with
     `depth`, all layers whose dotted names have up to that many parts. A second model's can be drawn into the same
     `ax`, with a `label` each. Returns the Figure.
-    Raises ValueError where there is nothing to draw, or `ax` shows other layers already.
+    Raises TypeError for what is neither, ValueError where there is nothing to draw.
     """
     if hasattr(outputs, "steps"):
         arrays = _outputs_of(outputs, depth)
@@ -55,11 +65,11 @@ def activations(outputs, depth=None, label=None, title=None, ax=None):
         arrays = {name: to_numpy(value) for name, value in outputs.items()}
     else:
         raise TypeError(f"activations: expected a trace or {{name: array}}, got {describe(outputs)}")
-    ax = _rows(ax, "activations", list(arrays))
+    ax, rows = _rows(ax, "activations", dict.fromkeys(arrays, ""))
     wide = [np.asarray(a, np.float64) for a in arrays.values()]
     n_before = len(ax.containers)
     color, marker = STYLES[n_before % len(STYLES)]
-    rows = np.arange(len(wide)) + 0.2 * n_before
+    rows = np.array(rows) + 0.2 * n_before
     means, stds = [a.mean() for a in wide], [a.std() for a in wide]
     bars = {"color": color, "marker": marker, "markersize": 4, "linestyle": "none", "capsize": 3, "label": label}
     ax.errorbar(means, rows, xerr=stds, **bars)
@@ -93,26 +103,33 @@ def _outputs_of(trace, depth):
     return outputs
 
 
-def _with_note(name, norm):
-    if 0 < norm < math.inf:
-        return name
-    return f"{name} ({'zero' if norm == 0 else 'not finite'})"
+def _rows(ax, who, notes):
+    """Give each name of {name: note} a row, the first on top; return the axes and the rows.
 
-
-def _rows(ax, who, names):
-    """Give each name a row, the first on top; refuse an ax whose rows have other names."""
-    if not names:
+    Names that the axes show already keep their rows, new ones come below. A note stands beside its name.
+    """
+    if not notes:
         raise ValueError(f"{who}: got nothing to draw")
     if ax is None:
-        ax = one_axes(size=(5.0, 0.9 + 0.22 * len(names)))
-    there = [text.get_text() for text in ax.get_yticklabels()] if ax.lines or ax.containers else names
-    if [t.split(" (")[0] for t in there] != [n.split(" (")[0] for n in names]:
-        raise ValueError(f"{who}: this ax shows {there}, so {names} cannot go beside them")
-    ax.set_yticks(range(len(names)), names, fontsize=8)
-    ax.set_ylim(len(names) - 0.5, -0.5)
+        ax = one_axes(size=(5.0, 0.9 + 0.22 * len(notes)))
+    there = [text.get_text() for text in ax.get_yticklabels()] if ax.lines or ax.containers else []
+    row_of = {text.split(" (")[0]: row for row, text in enumerate(there)}
+    for name, note in notes.items():
+        if name not in row_of:
+            row_of[name] = len(there)
+            there.append(name)
+        there[row_of[name]] += note
+    ax.set_yticks(range(len(there)), there, fontsize=8)
+    ax.set_ylim(len(there) - 0.5, -0.5)
     ax.grid(axis="x", color="0.9")
     ax.set_axisbelow(True)
-    return ax
+    return ax, [row_of[name] for name in notes]
+
+
+def _note(norm, label):
+    if 0 < norm < math.inf:
+        return ""
+    return f" ({f'{label}: ' if label else ''}{'zero' if norm == 0 else 'not finite'})"
 
 
 def _plain_ticks(axis):

@@ -9,6 +9,8 @@ from .figures import STYLES, one_axes
 
 FLOOR = 1e-18  # drawn in place of an error of exactly 0, for which a logarithmic axis has no place
 
+DY_SEED = 20170612  # one that nobody draws x with: of a layer norm, a dy that equals x has a gradient of almost 0
+
 
 def error_against_h(of, x=None, gradient=None, *, h=None, dtypes=("float32", "float64"), title=None, ax=None):
     """Draw the relative error of (f(x + h) - f(x - h)) / 2h over h, and mark the best h.
@@ -56,7 +58,7 @@ def _measure(of, x, gradient, h, dtypes):
     if is_layer:
         layer = _converted(of, "float64")
         y = layer.forward(x)
-        dy = np.random.default_rng(0).standard_normal(y.shape)
+        dy = np.random.default_rng(DY_SEED).standard_normal(y.shape)
         analytic = layer.backward(dy)
     else:
         analytic, dy = gradient(x) if callable(gradient) else gradient, 1.0

@@ -59,7 +59,8 @@ class ScaledDotProductAttention(Module):
         if bias is not None:
             check_bias(self, bias, (*q.shape[:-1], k.shape[-2]), q.dtype)
         scale = 1 / math.sqrt(q.shape[-1]) if self.scale is None else self.scale
-        scores = (q * scale) @ k.swapaxes(-1, -2)  # (..., T, S); scaling q is cheaper than scaling the scores
+        q_scaled = q * scale  # T x K numbers; to scale the scores would be T x S
+        scores = q_scaled @ k.swapaxes(-1, -2)  # (..., T, S)
         if bias is not None:
             scores += bias
         weights = softmax_in_place(scores, mask)
@@ -69,19 +70,20 @@ class ScaledDotProductAttention(Module):
             dropped = weights * dropout_mask
         y = dropped @ v  # (..., T, Kv)
         self.weights = None if is_inference() else weights
-        self.save_for_backward(q, k, v, weights, dropped, dropout_mask, scale, bias, output=y)
+        self.save_for_backward(q_scaled, k, v, weights, dropped, dropout_mask, scale, bias, output=y)
         return y
 
     def backward(self, dy):
         """dy (..., T, Kv) -> dq (..., T, K), dk (..., S, K), dv (..., S, Kv), and dbias if there was a bias."""
-        q, k, v, weights, dropped, dropout_mask, scale, bias = self.saved(dy)
+        q_scaled, k, v, weights, dropped, dropout_mask, scale, bias = self.saved(dy)
         dv = dropped.swapaxes(-1, -2) @ dy  # (..., S, Kv)
-        dweights = dy @ v.swapaxes(-1, -2)  # (..., T, S)
+        ddropped = dy @ v.swapaxes(-1, -2)  # (..., T, S)
+        dweights = ddropped  # from here on in one array, each step in place of the one before
         if dropout_mask is not None:
             dweights *= dropout_mask
         dscores = softmax_backward(dweights, weights, out=dweights)
         dbias = () if bias is None else (sum_to_shape(dscores, bias.shape),)
-        dscores *= scale
-        dq = dscores @ k  # (..., T, K)
-        dk = dscores.swapaxes(-1, -2) @ q  # (..., S, K)
+        dq_scaled = dscores @ k  # (..., T, K)
+        dq = dq_scaled * scale
+        dk = dscores.swapaxes(-1, -2) @ q_scaled  # (..., S, K)
         return dq, dk, dv, *dbias

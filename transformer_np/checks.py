@@ -7,7 +7,7 @@ import numbers
 
 import numpy as np
 
-from .backend import array_module, is_float
+from .backend import array_module, is_float, read
 
 
 def describe(value):
@@ -75,10 +75,13 @@ def check_ids(owner, name, ids, size, ndim=None):
         raise ValueError(f"{who} must have {ndim} axes, got {describe(ids)}")
     if ids.size == 0:
         raise ValueError(f"{who} is empty: got {describe(ids)}")
-    low, high = int(ids.min()), int(ids.max())
-    if low < 0 or high >= size:
-        bad = low if low < 0 else high
-        raise IndexError(f"{who}: id {bad} is outside 0..{size - 1} (the vocabulary has {size} entries)")
+
+    def check_range(low, high):
+        if low < 0 or high >= size:
+            bad = int(low if low < 0 else high)
+            raise IndexError(f"{who}: id {bad} is outside 0..{size - 1} (the vocabulary has {size} entries)")
+
+    read(check_range, ids.min(), ids.max())
 
 
 def check_mask(owner, mask, shape, name="mask"):

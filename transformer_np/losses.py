@@ -1,9 +1,10 @@
 """The loss: cross-entropy with label smoothing, averaged over the tokens that count; and sums of losses."""
 
 import copy
+import functools
 import warnings
 
-from .backend import array_module
+from .backend import array_module, is_reading_late, read, widen
 from .checks import check_choice, check_floats, check_ids, check_real
 from .module import Module, is_inference
 
@@ -51,47 +52,33 @@ class CrossEntropy(Module):
         counts = xp.ones(targets.shape, bool) if self.ignore_index is None else targets != self.ignore_index
         check_ids(self, "targets", xp.where(counts, targets, targets.dtype.type(0)), vocab_size)
         counts, targets = counts.reshape(-1), xp.where(counts, targets, 0).reshape(-1)  # (N,), (N,)
-        here = int(counts.sum())
-        n_tokens = here if n_tokens is None else n_tokens
-        if n_tokens < here:
-            raise ValueError(f"CrossEntropy: n_tokens {n_tokens} is less than the {here} tokens that count here")
-        if n_tokens == 0:
-            warnings.warn("CrossEntropy: no token counts in this batch, so the loss is 0", stacklevel=2)
+        here = counts.sum()
+        read(functools.partial(self._check_count, n_tokens), here)
 
         rows = logits.reshape(-1, vocab_size)  # (N, V)
-        scale = counts / xp.asarray(max(n_tokens, 1), rows.dtype)  # (N,): 1/n where the token counts, else 0
-        q_true, q_other, q_ignored = self._target_distribution(vocab_size)
-        exps = xp.empty_like(rows)  # (N, V): exp(logit - max), which is p times its row's total
-        total, score = xp.empty_like(scale), xp.empty_like(scale)  # (N,), (N,)
-        for i in _row_blocks(rows):
-            x = xp.subtract(rows[i], rows[i].max(-1, keepdims=True), out=exps[i])
-            score[i] = (q_true - q_other) * xp.take_along_axis(x, targets[i, None], 1)[:, 0]
-            if q_other:
-                score[i] += q_other * x.sum(-1)
-            if q_ignored != q_other:
-                score[i] += (q_ignored - q_other) * x[:, self.ignore_index]
-            xp.exp(x, out=x)
-            total[i] = x.sum(-1)
+        n = xp.maximum(here if n_tokens is None else xp.asarray(n_tokens), 1)
+        scale = counts / n.astype(widen(rows[:0]).dtype)  # (N,): 1/n where the token counts, else 0
+        q = self._target_distribution(vocab_size)
+        kept, total, score = scores_of(rows, targets, q, self.ignore_index)
         loss = xp.log(total) - score  # (N,): -sum_v q_v log p_v, since the q_v add up to 1
-        self._saved = None if is_inference() else (exps, total, targets, scale, logits.shape)
-        return float(loss @ scale)
+        self._saved = None if is_inference() else (kept, total, targets, scale, logits.shape, logits.dtype)
+        loss = loss @ scale
+        return loss if is_reading_late() else float(loss)
 
     def backward(self, dloss=1.0):
         """Return dlogits (..., V), times `dloss`, the gradient of whatever follows with respect to this loss."""
         if self._saved is None:
             raise RuntimeError("CrossEntropy.backward: call forward first; each backward uses up one forward")
-        (dlogits, total, targets, scale, shape), self._saved = self._saved, None
-        scale = scale * dloss
-        q_true, q_other, q_ignored = self._target_distribution(shape[-1])
-        for i in _row_blocks(dlogits):
-            d = dlogits[i]
-            d *= (scale[i] / total[i])[:, None]  # p / n
-            if q_other:
-                d -= (q_other * scale[i])[:, None]
-            if q_ignored != q_other:
-                d[:, self.ignore_index] -= (q_ignored - q_other) * scale[i]
-            d[array_module(d).arange(len(d)), targets[i]] -= (q_true - q_other) * scale[i]
-        return dlogits.reshape(shape)
+        (kept, total, targets, scale, shape, dtype), self._saved = self._saved, None
+        q = self._target_distribution(shape[-1])
+        dlogits = gradient_of(kept, total, targets, scale * dloss, q, self.ignore_index)
+        return dlogits.reshape(shape).astype(dtype, copy=False)
+
+    def _check_count(self, n_tokens, here):
+        if n_tokens is not None and n_tokens < here:
+            raise ValueError(f"CrossEntropy: n_tokens {n_tokens} is less than the {here} tokens that count here")
+        if not (here if n_tokens is None else n_tokens):
+            warnings.warn("CrossEntropy: no token counts in this batch, so the loss is 0", stacklevel=4)
 
     def _target_distribution(self, vocab_size):
         """Return q at the true token, at any other, and at the ignored one."""
@@ -101,6 +88,42 @@ class CrossEntropy(Module):
         skipped = self.ignore_index is not None and 0 <= self.ignore_index < vocab_size
         q_other = self.label_smoothing / max(vocab_size - 1 - skipped, 1)
         return 1 - self.label_smoothing, q_other, 0.0 if skipped else q_other
+
+
+def scores_of(rows, targets, q, ignored):
+    """Return what `gradient_of` needs, sum_v exp(x_v) and sum_v q_v x_v for each row, x being logits less their largest.
+
+    Shapes: logits `rows` (N, V), targets (N,), the sums (N,). q holds the target distribution at the true token, at any
+    other, and at the ignored one.
+    """
+    rows, (q_true, q_other, q_ignored) = widen(rows), q
+    xp = array_module(rows)
+    exps = xp.empty_like(rows)  # (N, V): exp(logit - max), which is p times its row's total
+    total, score = xp.empty_like(rows[:, 0]), xp.empty_like(rows[:, 0])  # (N,), (N,)
+    for i in _row_blocks(rows):
+        x = xp.subtract(rows[i], rows[i].max(-1, keepdims=True), out=exps[i])
+        score[i] = (q_true - q_other) * xp.take_along_axis(x, targets[i, None], 1)[:, 0]
+        if q_other:
+            score[i] += q_other * x.sum(-1)
+        if q_ignored != q_other:
+            score[i] += (q_ignored - q_other) * x[:, ignored]
+        xp.exp(x, out=x)
+        total[i] = x.sum(-1)
+    return exps, total, score
+
+
+def gradient_of(exps, total, targets, scale, q, ignored):
+    """Return dlogits = (p - q) * scale, (N, V), written over `exps`; `scale` (N,) is 1/n where a token counts."""
+    q_true, q_other, q_ignored = q
+    for i in _row_blocks(exps):
+        d = exps[i]
+        d *= (scale[i] / total[i])[:, None]  # p / n
+        if q_other:
+            d -= (q_other * scale[i])[:, None]
+        if q_ignored != q_other:
+            d[:, ignored] -= (q_ignored - q_other) * scale[i]
+        d[array_module(d).arange(len(d)), targets[i]] -= (q_true - q_other) * scale[i]
+    return exps
 
 
 class SumOfLosses(Module):

@@ -91,7 +91,7 @@ class CrossEntropy(Module):
 
 
 def scores_of(rows, targets, q, ignored):
-    """Return what `gradient_of` needs, sum_v exp(x_v) and sum_v q_v x_v for each row, x being logits less their largest.
+    """Return what `gradient_of` needs, and for each row sum_v exp(x_v) and sum_v q_v x_v, x being logits - max.
 
     Shapes: logits `rows` (N, V), targets (N,), the sums (N,). q holds the target distribution at the true token, at any
     other, and at the ignored one.

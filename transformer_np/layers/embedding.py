@@ -2,7 +2,9 @@
 
 import math
 
-from ..backend import array_module
+import numpy as np
+
+from ..backend import array_module, is_half, widen
 from ..checks import check_ids, check_positive
 from ..module import Module, Parameter
 
@@ -18,16 +20,22 @@ def add_rows(table, ids, rows):
     Shapes: table (V, D) changed in place, ids (N,), rows (N, D).
     """
     xp = array_module(table)
+    if is_half(table):  # a frequent token's gradient is a long sum: in float32, rounded once
+        sums = xp.zeros(table.shape, np.float32)
+        add_rows(sums, ids, widen(rows))
+        table += sums
+        return None
     if xp.__name__ == "cupy":  # its scatter-add is one fast kernel
         return add_rows_plain(table, ids, rows)
     # Rows of zeros, such as padding has, stay out: the sum of the others would be grouped, so rounded, differently.
     counts = xp.flatnonzero((rows != 0).any(-1))
     if not counts.size:
-        return
+        return None
     order = counts[xp.argsort(ids[counts], kind="stable")]
     sorted_ids = ids[order]
     first = xp.flatnonzero(xp.concatenate(([True], sorted_ids[1:] != sorted_ids[:-1])))  # where each run starts
     table[sorted_ids[first]] += xp.add.reduceat(rows[order], first, axis=0)
+    return None
 
 
 class Embedding(Module):

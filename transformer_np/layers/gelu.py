@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from ..backend import array_module
+from ..backend import array_module, widen
 from ..checks import check_choice, check_floats
 from ..module import Module
 
@@ -102,7 +102,7 @@ class GELU(Module):
     def forward(self, x):
         """x (...) -> y (...)."""
         check_floats(self, "x", x, min_ndim=0)
-        xp = array_module(x)
+        xp, dtype, x = array_module(x), x.dtype, widen(x)
         if self.approximate == "none":
             near, kept = x, normal_cdf(x)  # Phi
             y = x * kept
@@ -116,12 +116,13 @@ class GELU(Module):
             y = kept + 1
             y *= 0.5
             y *= x
-        self.save_for_backward(near, kept, output=y)
+        y = y.astype(dtype, copy=False)
+        self.save_for_backward(near.astype(dtype, copy=False), kept.astype(dtype, copy=False), output=y)
         return y
 
     def backward(self, dy):
         """dy (...) -> dx (...)."""
-        x, kept = self.saved(dy)
+        x, kept = map(widen, self.saved(dy))
         if self.approximate == "none":
             slope = normal_pdf(x)
             slope *= x
@@ -136,4 +137,4 @@ class GELU(Module):
             slope += 1
             slope *= 0.5
         slope *= dy
-        return slope
+        return slope.astype(dy.dtype, copy=False)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from ..backend import array_module
+from ..backend import array_module, widen
 from ..checks import check_choice, check_floats, check_positive
 from ..module import Module, Parameter
 
@@ -108,7 +108,7 @@ class LearnedPositions(Module):
     def backward(self, dy):
         """dy (B, T, D) -> dx (B, T, D), an equal copy; adds dP."""
         (offset,) = self.saved(dy)
-        self.weight.grad[offset : offset + dy.shape[1]] += dy.sum(0)
+        self.weight.grad[offset : offset + dy.shape[1]] += widen(dy).sum(0)
         return dy.copy()
 
 

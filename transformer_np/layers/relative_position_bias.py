@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from ..backend import array_module
+from ..backend import array_module, widen
 from ..checks import check_positive
 from ..module import Module, Parameter
 from .positions import check_length
@@ -80,6 +80,6 @@ class RelativePositionBias(Module):
         """dy (1, H, T, S) -> None, since positions have no gradient; adds dE."""
         (buckets,) = self.saved(dy)
         xp = array_module(dy)
-        sums = [xp.bincount(buckets.ravel(), head.ravel(), minlength=self.n_buckets) for head in dy[0]]
+        sums = [xp.bincount(buckets.ravel(), head.ravel(), minlength=self.n_buckets) for head in widen(dy[0])]
         self.weight.accumulate(xp.stack(sums, axis=1).astype(self.dtype))  # (n_buckets, H)
         return None

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from ..backend import array_module
+from ..backend import array_module, is_reading_late
 from ..checks import check_ids, check_positive
 from ..layers.positions import check_length
 from ..masks import real_tokens
@@ -44,7 +44,8 @@ class DecoderOnly(Module):
         check_length(self, ids.shape[1], n_before)
         if mask is not None or (self.pad_id is not None and n_before == 0):
             mask = real_tokens(self, "mask", ids, mask, self.pad_id)
-            mask = None if bool(mask.all()) else mask
+            if not is_reading_late() and bool(mask.all()):  # nothing to leave out, so no need for a mask for each
+                mask = None
         positions, may_look = self._look(ids, mask) if cache is None else self._look_back(ids, mask, cache)
         x = self.embed(ids, positions)  # (B, T, D)
         for layer in self.layers:

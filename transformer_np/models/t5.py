@@ -118,11 +118,13 @@ class T5(Module):
         x = self.output_dropout(self.decoder(x, memory, may_look, src_mask[:, None, None, :], cache))
         if cache is not None:
             cache.length = n_keys
-        return x * self.output_scale
+        x *= self.output_scale
+        return x
 
     def backward(self, dlogits):
         """dlogits (B, T, V) -> (None, None); adds every parameter's gradient."""
-        dx = self.output.backward(dlogits) * self.output_scale
+        dx = self.output.backward(dlogits)
+        dx *= self.output_scale
         dx, dmemory = self.decoder.backward(self.output_dropout.backward(dx))
         self.tgt_embedding.backward(self.tgt_dropout.backward(dx))
         dx = self.encoder.backward(self.memory_dropout.backward(dmemory))

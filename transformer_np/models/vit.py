@@ -5,6 +5,7 @@ import numpy as np
 from ..backend import array_module
 from ..checks import check_floats, check_positive
 from ..layers import Dropout, Encoder, LearnedPositions, Linear, PatchEmbedding
+from ..layers.linear import column_sums
 from ..module import Module, Parameter
 from .files import save
 
@@ -74,7 +75,7 @@ class ViT(Module):
         dy = array_module(dlogits).zeros(shape, dlogits.dtype)  # (B, 1 + N, D)
         dy[:, 0] = self.head.backward(dlogits)
         dx = self.positions.backward(self.dropout.backward(self.encoder.backward(dy)))
-        self.class_token.accumulate(dx[:, 0].sum(0))
+        self.class_token.accumulate(column_sums(dx[:, 0]))
         return self.patches.backward(dx[:, 1:])
 
     def save(self, path):

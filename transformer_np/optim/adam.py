@@ -2,7 +2,7 @@
 
 import math
 
-from ..backend import array_module
+from ..backend import array_module, is_half, widen
 from ..checks import check_real
 from .optimizer import Optimizer
 
@@ -77,10 +77,13 @@ class Adam(Optimizer):
         step_size = lr / (1 - self.betas[0] ** self.t)
         correction = 1 - self.betas[1] ** self.t
         decay = lr * self.weight_decay
-        arrays = (p.data, p.grad, m, v)
+        value = widen(p.data)
+        arrays = (value, widen(p.grad), m, v)
         fits = array_module(p.data).__name__ == "numpy" and all(a.flags.c_contiguous for a in arrays)
         update = adam_step if fits else adam_step_plain
         update(*arrays, step_size, self.betas, self.eps, correction, decay)
+        if is_half(p.data):
+            p.data[...] = value
 
 
 class AdamW(Adam):

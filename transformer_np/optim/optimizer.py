@@ -5,13 +5,16 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ..backend import array_module, to_numpy
+from ..backend import array_module, to_numpy, widen
 from ..checks import check_real
 from ..module import Parameter
 
 
 class Optimizer:
     """Update parameters from their gradients. A subclass names its `buffers` and writes `update`.
+
+    Parameters of float16 or bfloat16 are updated in float32 and rounded, so steps below their last digit are lost: to
+    train in such a type use the `precision` of `TrainStep`, which keeps parameters in float32.
 
     `lr` is a number, or a function of the step (1 at the first update), such as `NoamSchedule`. `t` counts the updates.
     Raises ValueError for an empty list, for something that is no Parameter, and for a learning rate that is not
@@ -94,9 +97,10 @@ class Optimizer:
         if "t" not in state or (state["t"] > 0 and expected.keys() - state.keys()):
             raise ValueError(f"{type(self).__name__}.load_state_dict: the step counter t or some buffers are missing")
         for key, value in state.items():
-            if key != "t" and (
-                key not in expected or value.shape != expected[key].shape or value.dtype != expected[key].data.dtype
-            ):
+            if key == "t":
+                continue
+            p = expected.get(key)
+            if p is None or value.shape != p.shape or value.dtype != _wide_dtype(p.data):
                 raise ValueError(f"{type(self).__name__}.load_state_dict: {key} does not fit these parameters")
         self.t = int(state["t"])
         for name in self.buffers:
@@ -106,10 +110,17 @@ class Optimizer:
 
 
 def _matching(buffer, data):
-    """Return the buffer with the dtype and on the device of `data`, which the model may have changed; None as zeros."""
-    xp = array_module(data)
-    if buffer is not None and buffer.dtype == data.dtype and array_module(buffer) is xp:
+    """Return the buffer on the device of `data`, and with its dtype, which the model may have changed; None as zeros.
+
+    For float16 and bfloat16 it is float32: squares of gradients would soon be 0 or infinite there.
+    """
+    xp, dtype = array_module(data), _wide_dtype(data)
+    if buffer is not None and buffer.dtype == dtype and array_module(buffer) is xp:
         return buffer
     if buffer is None:
-        return xp.zeros_like(data)
-    return xp.asarray(to_numpy(buffer) if xp is np else buffer, dtype=data.dtype)
+        return xp.zeros(data.shape, dtype)
+    return xp.asarray(to_numpy(buffer) if xp is np else buffer, dtype=dtype)
+
+
+def _wide_dtype(data):
+    return widen(data[:0]).dtype

@@ -74,31 +74,37 @@ class DecoderLayer(Module):
         if bias is not None:
             check_bias(self, bias, (*shape, n_keys), self.dtype)
         if self.norm == "post":
-            x = self.norm1(x + self.dropout1(self.self_attention(x, x, x, mask, bias, cache=cache)))
-            x = self.norm2(x + self.dropout2(self.cross_attention(x, memory, memory, memory_mask, cache=memory_cache)))
-            return self.norm3(x + self.dropout3(self.feed_forward(x)))
-        n = self.norm1(x)
-        x = x + self.dropout1(self.self_attention(n, n, n, mask, bias, cache=cache))
-        n = self.norm2(x)
-        x = x + self.dropout2(self.cross_attention(n, memory, memory, memory_mask, cache=memory_cache))
-        return x + self.dropout3(self.feed_forward(self.norm3(x)))
+            sum1 = x + self.dropout1(self.self_attention(x, x, x, mask, bias, cache=cache))
+            x1 = self.norm1(sum1)
+            sum2 = x1 + self.dropout2(self.cross_attention(x1, memory, memory, memory_mask, cache=memory_cache))
+            x2 = self.norm2(sum2)
+            sum3 = x2 + self.dropout3(self.feed_forward(x2))
+            return self.norm3(sum3)
+        n1 = self.norm1(x)
+        x1 = x + self.dropout1(self.self_attention(n1, n1, n1, mask, bias, cache=cache))
+        n2 = self.norm2(x1)
+        x2 = x1 + self.dropout2(self.cross_attention(n2, memory, memory, memory_mask, cache=memory_cache))
+        return x2 + self.dropout3(self.feed_forward(self.norm3(x2)))
 
     def backward(self, dy):
         """dy (B, T, D) -> dx (B, T, D), dmemory (B, S, D); with a bias, dbias too."""
         if self.norm == "post":
-            dy = self.norm3.backward(dy)
-            dx = dy + self.feed_forward.backward(self.dropout3.backward(dy))
-            dx = self.norm2.backward(dx)
-            dq, dk, dv = self.cross_attention.backward(self.dropout2.backward(dx))
-            dx, dmemory = dx + dq, dk + dv
-            dx = self.norm1.backward(dx)
-            dq, dk, dv, *dbias = self.self_attention.backward(self.dropout1.backward(dx))
-            return dx + dq + dk + dv, dmemory, *dbias
-        dx = dy + self.norm3.backward(self.feed_forward.backward(self.dropout3.backward(dy)))
-        dq, dk, dv = self.cross_attention.backward(self.dropout2.backward(dx))
-        dx, dmemory = dx + self.norm2.backward(dq), dk + dv
-        dq, dk, dv, *dbias = self.self_attention.backward(self.dropout1.backward(dx))
-        return dx + self.norm1.backward(dq + dk + dv), dmemory, *dbias
+            dsum3 = self.norm3.backward(dy)
+            dx2 = dsum3 + self.feed_forward.backward(self.dropout3.backward(dsum3))
+            dsum2 = self.norm2.backward(dx2)
+            dquery, dkey, dvalue = self.cross_attention.backward(self.dropout2.backward(dsum2))
+            dx1, dmemory = dsum2 + dquery, dkey + dvalue
+            dsum1 = self.norm1.backward(dx1)
+            dquery, dkey, dvalue, *dbias = self.self_attention.backward(self.dropout1.backward(dsum1))
+            dx = dsum1 + dquery + dkey + dvalue
+        else:
+            dx2 = dy + self.norm3.backward(self.feed_forward.backward(self.dropout3.backward(dy)))
+            dn2, dkey, dvalue = self.cross_attention.backward(self.dropout2.backward(dx2))
+            dx1, dmemory = dx2 + self.norm2.backward(dn2), dkey + dvalue
+            dquery, dkey, dvalue, *dbias = self.self_attention.backward(self.dropout1.backward(dx1))
+            dn1 = dquery + dkey + dvalue
+            dx = dx1 + self.norm1.backward(dn1)
+        return dx, dmemory, *dbias
 
 
 class Decoder(Module):

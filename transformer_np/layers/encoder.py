@@ -13,8 +13,8 @@ from .multi_head_attention import MultiHeadAttention
 class EncoderLayer(Module):
     """Two sub-layers, self-attention and feed-forward, each with dropout, a residual path and a layer norm.
 
-    norm="post" (the paper):  x = norm1(x + attention(x));  y = norm2(x + feed_forward(x))
-    norm="pre":               x = x + attention(norm1(x));  y = x + feed_forward(norm2(x))
+    norm="post" (the paper):  x1 = norm1(x + attention(x));  y = norm2(x1 + feed_forward(x1))
+    norm="pre":               x1 = x + attention(norm1(x));  y = x1 + feed_forward(norm2(x1))
     Shapes: x (B, S, D), mask boolean and broadcastable to (B, H, S, S), y (B, S, D).
     Beyond the paper: norm_layer=RMSNorm, gated=True for a GatedFeedForward, attention={...} with further arguments of
     MultiHeadAttention, such as {"d_head": 64}, and a `bias` (B, H, S, S), each axis of full size or 1, that forward
@@ -65,24 +65,27 @@ class EncoderLayer(Module):
         if bias is not None:
             check_bias(self, bias, (len(x), self.n_heads, x.shape[1], n_keys), self.dtype)
         if self.norm == "post":
-            x = self.norm1(x + self.dropout1(self.self_attention(x, x, x, mask, bias, positions, cache)))
-            return self.norm2(x + self.dropout2(self.feed_forward(x)))
-        n = self.norm1(x)
-        x = x + self.dropout1(self.self_attention(n, n, n, mask, bias, positions, cache))
-        return x + self.dropout2(self.feed_forward(self.norm2(x)))
+            sum1 = x + self.dropout1(self.self_attention(x, x, x, mask, bias, positions, cache))
+            x1 = self.norm1(sum1)
+            sum2 = x1 + self.dropout2(self.feed_forward(x1))
+            return self.norm2(sum2)
+        n1 = self.norm1(x)
+        x1 = x + self.dropout1(self.self_attention(n1, n1, n1, mask, bias, positions, cache))
+        return x1 + self.dropout2(self.feed_forward(self.norm2(x1)))
 
     def backward(self, dy):
         """dy (B, S, D) -> dx (B, S, D); with a bias, dbias too."""
         if self.norm == "post":
-            dy = self.norm2.backward(dy)
-            dx = dy + self.feed_forward.backward(self.dropout2.backward(dy))
-            dx = self.norm1.backward(dx)
-            dq, dk, dv, *dbias = self.self_attention.backward(self.dropout1.backward(dx))
-            dx = dx + dq + dk + dv
+            dsum2 = self.norm2.backward(dy)
+            dx1 = dsum2 + self.feed_forward.backward(self.dropout2.backward(dsum2))
+            dsum1 = self.norm1.backward(dx1)
+            dquery, dkey, dvalue, *dbias = self.self_attention.backward(self.dropout1.backward(dsum1))
+            dx = dsum1 + dquery + dkey + dvalue
         else:
-            dx = dy + self.norm2.backward(self.feed_forward.backward(self.dropout2.backward(dy)))
-            dq, dk, dv, *dbias = self.self_attention.backward(self.dropout1.backward(dx))
-            dx = dx + self.norm1.backward(dq + dk + dv)
+            dx1 = dy + self.norm2.backward(self.feed_forward.backward(self.dropout2.backward(dy)))
+            dquery, dkey, dvalue, *dbias = self.self_attention.backward(self.dropout1.backward(dx1))
+            dn1 = dquery + dkey + dvalue
+            dx = dx1 + self.norm1.backward(dn1)
         return (dx, *dbias) if dbias else dx
 
 

@@ -42,7 +42,8 @@ class FeedForward(Module):
 
     def forward(self, x):
         """x (..., D) -> y (..., D)."""
-        return self.linear2(self.dropout(self.activation(self.linear1(x))))
+        hidden = self.linear1(x)  # (..., F)
+        return self.linear2(self.dropout(self.activation(hidden)))
 
     def backward(self, dy):
         """dy (..., D) -> dx (..., D)."""
@@ -76,7 +77,8 @@ class GatedFeedForward(Module):
         """x (..., D) -> y (..., D)."""
         gate = self.activation(self.linear_gate(x))  # (..., F)
         up = self.linear1(x)  # (..., F)
-        y = self.linear2(self.dropout(gate * up))  # (..., D)
+        hidden = gate * up
+        y = self.linear2(self.dropout(hidden))  # (..., D)
         self.save_for_backward(gate, up, output=y)
         return y
 
@@ -84,6 +86,7 @@ class GatedFeedForward(Module):
         """dy (..., D) -> dx (..., D)."""
         gate, up = self.saved(dy)
         dhidden = self.dropout.backward(self.linear2.backward(dy))  # (..., F)
-        dx = self.linear_gate.backward(self.activation.backward(dhidden * up))
-        dx += self.linear1.backward(dhidden * gate)
+        dgate, dup = dhidden * up, dhidden * gate
+        dx = self.linear_gate.backward(self.activation.backward(dgate))
+        dx += self.linear1.backward(dup)
         return dx

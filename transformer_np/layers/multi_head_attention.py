@@ -118,26 +118,25 @@ class MultiHeadAttention(Module):
         positions = self._check_inputs(query, key, value, mask, bias, positions, cache)
         repeats = self.n_heads // self.n_kv_heads
         q = split_heads(self.w_q(query), self.n_heads)  # (B, H, T, K)
-        if self.rotary_q is not None:
-            q = self.rotary_q(q, positions=positions)
+        q_turned = q if self.rotary_q is None else self.rotary_q(q, positions=positions)
         if key is None:
-            k, v = cache[self]
+            k_turned, v = cache[self]
         else:
             k = split_heads(self.w_k(key), self.n_kv_heads)  # (B, G, S, K)
             v = split_heads(self.w_v(value), self.n_kv_heads)  # (B, G, S, K)
-            if self.rotary_k is not None:
-                k = self.rotary_k(k, positions=positions)
+            k_turned = k if self.rotary_k is None else self.rotary_k(k, positions=positions)
             if cache is not None:
-                k, v = cache.extend(self, k, v)
-        heads = self.attention(q, repeat_heads(k, repeats), repeat_heads(v, repeats), mask, bias)  # (B, H, T, K)
+                k_turned, v = cache.extend(self, k_turned, v)
+        keys, values = repeat_heads(k_turned, repeats), repeat_heads(v, repeats)  # (B, H, S, K)
+        heads = self.attention(q_turned, keys, values, mask, bias)  # (B, H, T, K)
         return self.w_o(merge_heads(heads))  # (B, T, D)
 
     def backward(self, dy):
         """dy (B, T, D) -> dquery (B, T, D), dkey (B, S, d_key), dvalue (B, S, d_value); with a bias, dbias too."""
         dheads = split_heads(self.w_o.backward(dy), self.n_heads)  # (B, H, T, K)
-        dq, dk, dv, *dbias = self.attention.backward(dheads)
+        dq, dkeys, dvalues, *dbias = self.attention.backward(dheads)
         repeats = self.n_heads // self.n_kv_heads
-        dk, dv = sum_repeated_heads(dk, repeats), sum_repeated_heads(dv, repeats)  # (B, G, S, K)
+        dk, dv = sum_repeated_heads(dkeys, repeats), sum_repeated_heads(dvalues, repeats)  # (B, G, S, K)
         if self.rotary_q is not None:
             dq, dk = self.rotary_q.backward(dq), self.rotary_k.backward(dk)
         dquery = self.w_q.backward(merge_heads(dq))

@@ -14,7 +14,7 @@ class OutputProjection(Module):
 
     Shapes: x (..., D), E (V, D), b (V,), logits (..., V). Pass `weight=embedding.weight` to tie: the very same
     Parameter then gathers the gradients of both uses. Unlike the embedding, the product is not scaled by sqrt(D).
-    Backward, with N rows: dx = dy E,  dE = dyᵀ x,  db = sum of dy over the rows.
+    Backward, with N rows: dx = dlogits E,  dE = dlogitsᵀ x,  db = sum of dlogits over the rows.
     Raises ValueError for a tied weight of another shape, and for shapes and dtypes that do not fit.
     Source: section 3.4; Press and Wolf 2016. Derivation: docs/derivations/embedding.md.
     """
@@ -37,18 +37,19 @@ class OutputProjection(Module):
     def forward(self, x):
         """x (..., D) -> logits (..., V)."""
         check_floats(self, "x", x, last=self.d_model, dtype=self.dtype)
-        logits = x.reshape(-1, self.d_model) @ self.weight.data.T  # (N, V)
+        x_rows = x.reshape(-1, self.d_model)  # (N, D)
+        logits_rows = x_rows @ self.weight.data.T  # (N, V)
         if self.bias is not None:
-            logits += self.bias.data
-        logits = logits.reshape(*x.shape[:-1], self.vocab_size)
+            logits_rows += self.bias.data
+        logits = logits_rows.reshape(*x.shape[:-1], self.vocab_size)
         self.save_for_backward(x, output=logits)
         return logits
 
-    def backward(self, dy):
-        """dy (..., V) -> dx (..., D); adds dE and db."""
-        (x,) = self.saved(dy)
-        x_rows, dy_rows = x.reshape(-1, self.d_model), dy.reshape(-1, self.vocab_size)  # (N, D), (N, V)
-        self.weight.accumulate(dy_rows.T @ x_rows)
+    def backward(self, dlogits):
+        """dlogits (..., V) -> dx (..., D); adds dE and db."""
+        (x,) = self.saved(dlogits)
+        x_rows, dlogits_rows = x.reshape(-1, self.d_model), dlogits.reshape(-1, self.vocab_size)  # (N, D), (N, V)
+        self.weight.accumulate(dlogits_rows.T @ x_rows)
         if self.bias is not None:
-            self.bias.accumulate(column_sums(dy_rows))
-        return (dy_rows @ self.weight.data).reshape(x.shape)
+            self.bias.accumulate(column_sums(dlogits_rows))
+        return (dlogits_rows @ self.weight.data).reshape(x.shape)

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from ..backend import array_module
+
 
 def clip_grad_norm(parameters, max_norm):
     """Scale all gradients by max_norm / norm where their common norm is greater than max_norm; return the norm before.
@@ -20,26 +22,55 @@ def clip_grad_norm(parameters, max_norm):
     if not isinstance(parameters, Iterable):
         raise TypeError(f"clip_grad_norm: pass model.parameters(), got a {type(parameters).__name__}")
     parameters = list(parameters)
-    norm = math.hypot(*(_norm(p.grad, i) for i, p in enumerate(parameters) if p.has_grad))
+    norm = grad_norm(parameters)
+    shorten(parameters, float(norm), max_norm)
+    return float(norm)
+
+
+def grad_norm(parameters):
+    """Return the common norm of all gradients, not finite where one of them is not.
+
+    On the CPU a float; on a GPU an array without axes, for to read it is to wait for it.
+    """
+    grads = [p.grad for p in parameters if p.has_grad]
+    xp = array_module(*grads)
+    if xp is np:
+        return math.hypot(*map(_norm, grads))
+    return xp.sqrt(sums_of_squares(grads).sum())
+
+
+def sums_of_squares(grads):
+    """Return the sum of squares of each array, (n,) in float64, in which they cannot overflow."""
+    xp = array_module(*grads)
+    return xp.stack([xp.square(grad.astype(np.float64)).sum() for grad in grads])
+
+
+def shorten(parameters, norm, max_norm):
+    """Scale the gradients, of the given norm, to max_norm where they are longer.
+
+    Raises FloatingPointError where the norm is not finite.
+    """
+    with_grad = [(i, p) for i, p in enumerate(parameters) if p.has_grad]
+    if not math.isfinite(norm):
+        for i, p in with_grad:
+            if not bool(array_module(p.grad).isfinite(p.grad).all()):
+                raise FloatingPointError(
+                    f"clip_grad_norm: the gradient of parameter {i}, shape {p.shape}, holds infinity or NaN"
+                )
+        raise FloatingPointError(f"clip_grad_norm: the norm of the gradients is {norm}")
     if norm > max_norm:
-        for p in parameters:
-            if p.has_grad:
-                p.grad *= max_norm / norm
-    return norm
+        for _, p in with_grad:
+            p.grad *= max_norm / norm
 
 
-def _norm(grad, index):
+def _norm(grad):
     flat = grad.reshape(-1)
     with np.errstate(over="ignore", invalid="ignore"):
         squared = float(flat @ flat)
     if 0 < squared < math.inf:
         return math.sqrt(squared)
     largest = float(abs(flat).max())
-    if not math.isfinite(largest):
-        raise FloatingPointError(
-            f"clip_grad_norm: the gradient of parameter {index}, shape {grad.shape}, holds infinity or NaN"
-        )
-    if largest == 0:
-        return 0.0
+    if largest == 0 or not math.isfinite(largest):
+        return largest
     flat = flat.astype("float64") / largest
     return largest * math.sqrt(float(flat @ flat))

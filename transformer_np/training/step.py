@@ -4,8 +4,11 @@ import copy
 import math
 from concurrent.futures import ThreadPoolExecutor, wait
 
-from ..backend import array_module
-from ..optim import clip_grad_norm
+import numpy as np
+
+from ..backend import array_module, is_reading_late, read, reading_at_the_end
+from ..optim.clipping import grad_norm, shorten
+from .mixed_precision import HalfCopy, LossScaler
 from .replica import replicate, synchronise
 
 
@@ -17,23 +20,36 @@ class TrainStep:
     With `threads` the batch is cut into that many shards of sentences, which run side by side, each on a replica of the
     model and with the matrix library held to one thread; then their gradients are added, always in the same order. So
     the result is that of the whole batch but for rounding, and the same every time for a given number of threads.
+    With precision="float16" or "bfloat16" forward and backward are computed in that type, on a copy of the model; its
+    parameters, the gradients that are clipped and the updates stay in float32 (see `mixed_precision`). In float16 the
+    loss is scaled by `step.scaler`, and a step whose gradients are not finite is left out. For a GPU: a CPU has no
+    float16 arithmetic of its own.
+    On a GPU the step waits for the device once, after backward: to read the loss, the norm, and whether ids were valid.
     Raises FloatingPointError, with the parameters as they were, where the loss or, when clipping, a gradient is not
-    finite; ValueError for threads < 1.
+    finite; ValueError for threads < 1, another precision, or both at once.
     """
 
-    def __init__(self, model, loss_fn, optimizer, threads=None, clip=None):
+    def __init__(self, model, loss_fn, optimizer, threads=None, clip=None, *, precision=None):
         if threads is not None and threads < 1:
             raise ValueError(f"TrainStep: threads must be at least 1, or None, got {threads}")
+        if threads is not None and precision is not None:
+            raise ValueError("TrainStep: threads are for the CPU and precision for a GPU: give one of them")
         self.model, self.loss_fn, self.optimizer, self.clip = model, loss_fn, optimizer, clip
         self.threads = threads
         self._replicas = None
+        self._half = None if precision is None else HalfCopy(model, precision)
+        self.scaler = LossScaler() if precision == "float16" else None
 
     def __call__(self, *batch):
         self.optimizer.zero_grad()
         if self.threads is None:
-            loss = self._gradients(self.model, self.loss_fn, batch)
+            loss, norm = self._loss_and_norm(batch)
             self._check(loss)
-            self._clip()
+            if self.scaler is not None:
+                self.scaler.update(math.isfinite(norm))
+                if not math.isfinite(norm):
+                    return loss
+            self._clip(norm)
             self.optimizer.step()
             return loss
         if self._replicas is None:
@@ -41,17 +57,38 @@ class TrainStep:
         with self._blas.limit(limits=1, user_api="blas"):
             loss = self._gradients_in_shards(batch)
             self._check(loss)
-            self._clip()
+            self._clip(self._norm())
             self.optimizer.step(self._pool.map)
         return loss
 
+    def _loss_and_norm(self, batch):
+        """Fill the gradients; return the loss and the norm of the gradients, None where nobody wants to know it."""
+        if array_module(*batch) is np:
+            return self._loss(batch), self._norm()
+        numbers = []
+        with reading_at_the_end():
+            wanted = [x for x in (self._loss(batch), self._norm()) if x is not None]
+            read(lambda *values: numbers.extend(values), *wanted)
+        return numbers[0], numbers[1] if len(numbers) > 1 else None
+
+    def _loss(self, batch):
+        """Fill the gradients, in the precision asked for; return the loss."""
+        if self._half is None:
+            return self._gradients(self.model, self.loss_fn, batch)
+        *inputs, targets = batch
+        scale = 1.0 if self.scaler is None else self.scaler.scale
+        model, batch = self._half.refresh(), (*self._half.rounded(inputs), targets)
+        loss = self._gradients(model, self.loss_fn, batch, scale)
+        self._half.hand_over(scale)
+        return loss
+
     @staticmethod
-    def _gradients(model, loss_fn, batch, **options):
-        """Forward, loss, backward; return the loss."""
+    def _gradients(model, loss_fn, batch, scale=1.0, **options):
+        """Forward, loss, backward of the loss times `scale`; return the loss."""
         *inputs, targets = batch
         loss = loss_fn.forward(model.forward(*inputs), targets, **options)
-        if math.isfinite(loss):
-            model.backward(loss_fn.backward())
+        if is_reading_late() or math.isfinite(loss):
+            model.backward(loss_fn.backward(scale))
         return loss
 
     def _start_threads(self):
@@ -90,9 +127,12 @@ class TrainStep:
         if not math.isfinite(loss):
             raise FloatingPointError(f"the loss is {loss} at step {self.optimizer.t + 1}: try a smaller learning rate")
 
-    def _clip(self):
+    def _norm(self):
+        return None if self.clip is None and self.scaler is None else grad_norm(self.optimizer.parameters)
+
+    def _clip(self, norm):
         if self.clip is not None:
-            clip_grad_norm(self.optimizer.parameters, self.clip)
+            shorten(self.optimizer.parameters, norm, self.clip)
 
 
 def _split(part, n):

@@ -21,6 +21,7 @@ LINEAR = {
 ATTENTION = {
     "forward": {
         "scale =": ("1 / √K", "It keeps the scores' variance at 1, where the softmax still has a slope."),
+        "q_scaled =": ("q / √K", "Scaling the queries is cheaper than scaling the scores."),
         "scores =": ("scores = q kᵀ / √K", "How well each query (row) matches each key (column)."),
         "scores +=": ("scores = q kᵀ / √K + bias", "A learned preference for certain distances."),
         "weights =": ("P = softmax(scores)", "Each row becomes positive and adds up to 1: where this query looks."),
@@ -29,12 +30,12 @@ ATTENTION = {
     },
     "backward": {
         "dv =": ("dv = (P * M)ᵀ dy", "A value was read by every query, as much as each looked at it."),
-        "dweights =": ("dP = dy vᵀ", "A weight should grow if the value it lets in agrees with what the loss wants."),
-        "dweights *=": ("dP = (dy vᵀ) * M", "What was dropped has no say."),
+        "ddropped =": ("d(P * M) = dy vᵀ", "A weight should grow if the value it lets in agrees with what the loss wants."),
+        "dweights =": ("dP = d(P * M) * M", "What was dropped has no say; without dropout M is 1."),
         "dscores =": ("dscores = P * (dP − Σ dP * P)", "Through the softmax: the weights of a row add up to 1, so one "
                       "grows only as others shrink."),
-        "dscores *=": ("dscores / √K", "The scale of forward, once more."),
-        "dq =": ("dq = dscores k / √K", "Each query moves towards the keys that it should match better."),
+        "dq_scaled =": ("dscores k", "Each query moves towards the keys that it should match better."),
+        "dq =": ("dq = dscores k / √K", "The scale of forward, once more."),
         "dk =": ("dk = dscoresᵀ q / √K", "Each key moves towards the queries that it should match better."),
     },
 }  # fmt: skip
@@ -218,10 +219,21 @@ def beginning(statement):
 
 
 def is_reshape(statement):
-    """Say whether a statement changes nothing but a shape."""
+    """Say whether a statement changes nothing but a shape (and perhaps a type)."""
     value = getattr(statement, "value", None)
-    simple = isinstance(statement, (ast.Assign, ast.Return)) and isinstance(value, ast.Call)
-    return simple and getattr(value.func, "attr", "") == "reshape" and isinstance(value.func.value, ast.Name)
+    if not isinstance(statement, (ast.Assign, ast.Return)) or not isinstance(value, ast.Call):
+        return False
+    while isinstance(value, ast.Call):
+        name = getattr(value.func, "attr", getattr(value.func, "id", ""))
+        if name == "reshape":
+            return isinstance(value.func.value, ast.Name)
+        if name == "astype":
+            value = value.func.value
+        elif name == "widen" and value.args:
+            value = value.args[0]
+        else:
+            return False
+    return False
 
 
 def calls(statement, name):

@@ -13,6 +13,7 @@ A tree is nested lists, as JSON has them; every node but a leaf begins with its 
     ["flat", shape, part]           a reshape: the same numbers in the same order
     ["along", shape, axes, parts]   from all entries along these axes (negative numbers) of every part
     ["rows", shape, table, ids]     a look-up: row ids[n] of the table
+    ["gather", shape, ids, rows]    its backward: row v gathers rows[n] wherever ids[n] is v
     ["cut", shape, starts, part]    a slice that begins at starts
     ["repeat", shape, axis, n, part]    every entry n times in a row
 """
@@ -23,7 +24,7 @@ import math
 ALONG_ROW = {"softmax": 0, "softmax_in_place": 0, "softmax_backward": 0, "row_dots": 1}  # 1: leaves one number a row
 ONE_BY_ONE = (
     "exp log sqrt tanh sin cos abs absolute maximum minimum where clip sigmoid square negative sign multiply add "
-    "subtract divide erf reciprocal logical_and logical_or logical_not normal_cdf normal_pdf asarray array copy float"
+    "subtract divide erf reciprocal logical_and logical_or logical_not normal_cdf normal_pdf widen asarray array copy float"
 ).split()
 REDUCE = ("sum", "mean", "max", "min", "var", "std", "prod", "any", "all")
 
@@ -48,37 +49,45 @@ class Part:
         self.shape, self.tree = tuple(shape), tree
 
 
-def read(source, leaf, constant, shapes):
-    """Return the trees of the arrays that a statement assigns or returns, one for each of `shapes` (None: not known).
+def read(source, variable, leaf, constant, shape):
+    """Return the tree of the array that a statement gives to `variable`, or returns; None where it cannot be read.
 
     leaf(expression) gives (i, shape) of the input that this part of the source stands for, such as `q`,
     `self.weight.data` or `self.norm1(x)`, or None. constant(expression) gives the value of a part that is no array,
-    such as `self.d_in`; it may raise.
+    such as `self.d_in`, or raises LookupError. shape is that of the array.
     """
-    nothing = [None] * len(shapes)
     try:
         statement = ast.parse(source.strip()).body[0]
     except (SyntaxError, IndexError):
-        return nothing
-    value = getattr(statement, "value", None)
+        return None
+    value = _value_of(statement, variable)
     if value is None:
-        return nothing
-    if isinstance(statement, ast.AugAssign):
-        value = ast.copy_location(ast.BinOp(statement.target, statement.op, statement.value), statement)
-    elif isinstance(statement, ast.Expr) and isinstance(value, ast.Call) and _name(value.func) == "accumulate":
-        value = value.args[0]
-    values = value.elts if isinstance(value, ast.Tuple) and len(value.elts) == len(shapes) else [value]
-    if len(values) != len(shapes):
-        return nothing
-    return [_tree(Reader(leaf, constant, shape), v) for v, shape in zip(values, shapes, strict=True)]
-
-
-def _tree(reader, value):
+        return None
+    reader = Reader(leaf, constant, shape)
     try:
         part = reader.part(value, reader.result)
     except Unknown:
         return None
     return part.tree if isinstance(part, Part) and part.shape == reader.result else None
+
+
+def _value_of(statement, variable):
+    """The expression that a statement gives to a variable: of `a, b = x, y` that beside it; None where it has none."""
+    value = getattr(statement, "value", None)
+    if isinstance(statement, ast.AugAssign):
+        return ast.copy_location(ast.BinOp(statement.target, statement.op, statement.value), statement)
+    if isinstance(statement, ast.Expr) and isinstance(value, ast.Call) and _name(value.func) == "accumulate":
+        return value.args[0]
+    if isinstance(value, ast.Tuple):
+        targets = statement.targets[0].elts if isinstance(statement, ast.Assign) else []
+        names = [t.id if isinstance(t, ast.Name) else None for t in targets]
+        if variable in names and len(names) == len(value.elts):
+            return value.elts[names.index(variable)]
+        unnamed = [e for e in value.elts if not isinstance(e, (ast.Name, ast.Starred))]
+        return unnamed[0] if not targets and len(unnamed) == 1 else None
+    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Tuple):
+        return None
+    return value
 
 
 def _name(function):
@@ -130,14 +139,11 @@ class Reader:
         return self._outside(node)
 
     def _outside(self, node):
-        """A name that is no recorded array: a number or a switch, unless it is known to hold an array."""
+        """A name that is no recorded array: a number, a switch, or an array that the layer keeps to itself."""
         try:
-            value = self.constant(ast.unparse(node))
-        except Exception:  # whatever the reader's own code does when it is asked
+            return Constant(self.constant(ast.unparse(node)))
+        except LookupError:
             return Constant()
-        if getattr(value, "ndim", 0):
-            raise Unknown
-        return Constant(value)
 
     def _binop(self, node, wanted):
         if isinstance(node.op, ast.MatMult):
@@ -151,8 +157,12 @@ class Reader:
             a = self.part(node.left, (None, b.shape[-2]) if len(b.shape) > 1 else None)
         except Unknown:
             a = self.part(node.left)
-            b = self.part(node.right, (a.shape[-1], None))
-        if not isinstance(a, Part) or not isinstance(b, Part) or min(len(a.shape), len(b.shape)) < 2:
+            b = self.part(node.right, (a.shape[-1], None) if len(a.shape) > 1 else None)
+        if not isinstance(a, Part) or not isinstance(b, Part):
+            raise Unknown
+        if len(a.shape) == len(b.shape) == 1 and a.shape == b.shape:
+            return self.flat(Part((1,), ["along", (1,), [-1], [a.tree, b.tree]]), ())
+        if min(len(a.shape), len(b.shape)) < 2:
             raise Unknown
         if a.shape[-1] != b.shape[-2]:
             raise Unknown
@@ -169,7 +179,8 @@ class Reader:
         """Of `a if mask is None else b` the branch that was taken: an array that is None was not recorded."""
         test = node.test
         if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.Is, ast.IsNot)):
-            given = isinstance(self.part(test.left), Part)
+            left = self.part(test.left)
+            given = isinstance(left, Part) or left.value is not None
             return self.part(node.body if given == isinstance(test.ops[0], ast.IsNot) else node.orelse, wanted)
         value = self._outside(test).value
         if value is None:
@@ -184,12 +195,13 @@ class Reader:
 
     def _subscript(self, node, wanted):
         """Slices from the beginning or from a known place, and new axes: `x[:, None]`, `P[:T]`."""
-        part = self._array(node.value)
+        part = self.part(node.value)
+        if isinstance(part, Constant):
+            return Constant()
         keys = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         if any(isinstance(k, ast.Constant) and k.value is Ellipsis for k in keys):
             raise Unknown
-        shape, starts, kept = [], [], []
-        axes = iter(part.shape)
+        shape, starts, kept, axes = [], [], [], iter(part.shape)
         for key in keys:
             if isinstance(key, ast.Constant) and key.value is None:
                 kept.append(1)
@@ -251,12 +263,14 @@ class Reader:
         if not parts:
             raise Unknown
         shape = broadcast(*(p.shape for p in parts))
-        return Part(shape[:-1] + (1,) if one else shape, ["along", shape[:-1] + (1,) if one else shape, [-1],
-                                                          [p.tree for p in parts]])  # fmt: skip
+        shape = (*shape[:-1], 1) if one else shape
+        return Part(shape, ["along", shape, [-1], [p.tree for p in parts]])
 
     def _reduce(self, node, wanted):
         operand, rest = self._operand(node)
-        part = self._array(operand)
+        part = self.part(operand)
+        if isinstance(part, Constant):
+            return Constant()
         options = {k.arg: k.value for k in node.keywords}
         axis = options.get("axis", rest[0] if rest else None)
         axes = range(len(part.shape)) if axis is None else self._integers(axis)
@@ -264,7 +278,8 @@ class Reader:
         keep = "keepdims" in options and self._value(options["keepdims"])
         kept = tuple(1 if i - len(part.shape) in axes else n for i, n in enumerate(part.shape))
         out = Part(kept, ["along", kept, axes, [part.tree]])
-        return out if keep else self.flat(out, tuple(n for i, n in enumerate(part.shape) if i - len(part.shape) not in axes))
+        left = tuple(n for i, n in enumerate(part.shape) if i - len(part.shape) not in axes)
+        return out if keep else self.flat(out, left)
 
     def _call_column_sums(self, node, wanted):
         part = self._array(node.args[0])
@@ -276,6 +291,10 @@ class Reader:
         table, ids = self._array(operand), self._array(rest[0])
         shape = (*ids.shape, *table.shape[1:])
         return Part(shape, ["rows", shape, table.tree, ids.tree])
+
+    def _call_add_rows(self, node, wanted):
+        _, ids, rows = map(self._array, node.args)
+        return Part(self.result, ["gather", self.result, ids.tree, rows.tree])
 
     def _call_reshape(self, node, wanted):
         operand, rest = self._operand(node)
@@ -381,4 +400,6 @@ class Reader:
 
 
 def _is_library(node):
+    if isinstance(node, ast.Call):
+        return _name(node.func) == "array_module"
     return isinstance(node, ast.Name) and node.id in ("np", "xp", "numpy", "cupy", "math")

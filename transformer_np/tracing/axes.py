@@ -1,0 +1,67 @@
+"""What stands along the axes of an array: tokens of the source or the target, words of a vocabulary, or just numbers."""
+
+PAIRS = ("scores", "weights", "dropped", "mask", "memory_mask", "may_look", "dropout_mask", "bias", "position_bias")
+LISTS = ("ids", "targets", "counts", "segments", "src", "tgt", "src_mask", "tgt_mask", "total", "score", "scale", "loss")
+
+
+class Axes:
+    """Says for each array what its axes are. tokens: {"src": [[..], ..], "tgt": ..}, a list for each sentence.
+
+    An axis is one of "src" and "tgt" (tokens of the sentence on view), "src all" and "tgt all" (those of all sentences,
+    one after another), "src words" and "tgt words" (a vocabulary), or "" (numbers).
+    """
+
+    def __init__(self, tokens, vocabularies):
+        self.tokens, self.vocabularies = tokens, vocabularies
+        self.n = {side: max(map(len, texts), default=0) for side, texts in tokens.items()}
+
+    def of(self, shape, variable, module, parameter=False):
+        """Return what stands along each axis of an array of this shape."""
+        out = ["" for _ in shape]
+        if not parameter:
+            for axis in self._token_axes(shape, variable):
+                out[axis] = self._side(shape, axis, variable, module)
+        for axis, size in enumerate(shape):
+            if not out[axis]:
+                out[axis] = self._words(size, axis, shape, module, parameter)
+        return out
+
+    def _token_axes(self, shape, variable):
+        pair = variable in PAIRS or variable[1:] in PAIRS
+        if len(shape) >= 3:
+            return [len(shape) - 2] + ([len(shape) - 1] if pair else [])
+        if len(shape) == 2:
+            listed = variable in LISTS and shape[0] == self._batch()
+            return [1] if listed else [0]
+        return [0] if variable in LISTS and len(shape) == 1 else []
+
+    def _batch(self):
+        return max(map(len, self.tokens.values()), default=1)
+
+    def _side(self, shape, axis, variable, module):
+        """Whose tokens an axis has: by its length, and where both have that length, by the layer."""
+        fits = []
+        for side, n in self.n.items():
+            if n and shape[axis] == n:
+                fits.append(side)
+            elif n and len(shape) <= 2 and shape[axis] == n * len(self.tokens[side]):
+                fits.append(f"{side} all")
+        if len(fits) < 2:
+            return fits[0] if fits else ""
+        last = axis == len(shape) - 1
+        from_source = module.startswith(("src", "encoder")) or variable in ("memory", "dmemory", "src", "src_mask")
+        if "cross_attention" in module:
+            part = module.rpartition(".")[2]
+            of_keys = part in ("w_k", "w_v") or variable.lstrip("d") in ("k", "v", "key", "value")
+            from_source = of_keys or (last and len(shape) > 2)
+        return next(f for f in fits if f.startswith("src") == from_source)
+
+    def _words(self, size, axis, shape, module, parameter):
+        sides = [s for s, words in self.vocabularies.items() if words and len(words) == size]
+        if not sides:
+            return ""
+        if parameter and module.startswith(("src_", "tgt_", "embedding")):
+            side = "src" if module.startswith("src") and "src" in sides else sides[-1]
+            return f"{side} words" if axis == 0 else ""
+        about_words = module in ("", "loss", "output") or module.endswith(("output", "word_head"))
+        return f"{'tgt' if 'tgt' in sides else sides[0]} words" if about_words else ""

@@ -1,0 +1,361 @@
+"use strict";
+// One array as a heat map: heads side by side, labels along its rows and columns, a cursor for mouse and keyboard.
+
+const COLOURS = {
+  light: { low: [33, 102, 172], zero: [246, 246, 244], high: [200, 88, 10], one: [8, 64, 129], ink: "#1a1c22",
+           soft: "#5a6070", line: "#ffffff", cursor: "#111318", origin: "#b3006e", halo: "#ffffff" },
+  dark: { low: [96, 170, 255], zero: [32, 35, 42], high: [255, 165, 70], one: [150, 205, 255], ink: "#e8eaf0",
+          soft: "#a4acbd", line: "#17191f", cursor: "#ffffff", origin: "#ff7ac8", halo: "#000000" },
+};
+const FONT = "11px system-ui, sans-serif";
+
+class Heatmap {
+  // app: the viewer. name: of the array. view: see Page._view. on: {move(flat or null)} is told where the cursor is.
+  constructor(app, name, view, on) {
+    Object.assign(this, { app, name, view, on });
+    this.shape = view.shape;
+    this.kept = view.kept || view.shape;
+    this.cursor = null;
+    this.marked = null;
+    this.values = app.numbers.values(view);
+    this.measure();
+    this.build();
+  }
+
+  // Smallest and largest, and whether the colours run from 0 up or to both sides of 0.
+  measure() {
+    let [low, high] = [Infinity, -Infinity];
+    for (const x of this.values) {
+      if (!Number.isFinite(x)) continue;
+      if (x < low) low = x;
+      if (x > high) high = x;
+    }
+    [this.low, this.high] = low > high ? [0, 0] : [low, high];
+    this.signed = this.low < 0;
+    this.top = Math.max(Math.abs(this.low), Math.abs(this.high)) || 1;
+  }
+
+  build() {
+    this.element = element("figure", { class: "map" });
+    const caption = element("figcaption", {}, element("code", {}, this.name), " ", element("span", { class: "shape" },
+      this.app.shapeText(this.view)), this.legend());
+    this.canvas = element("canvas", { "aria-hidden": "true" });
+    this.field = element("div", {
+      class: "field", tabindex: "0", role: "application", "aria-roledescription": "heat map",
+      "aria-label": `${this.name}, ${this.app.shapeWords(this.view)}, from ${short(this.low)} to ${short(this.high)}. ` +
+        "Arrow keys move from entry to entry, Escape leaves.",
+    }, this.canvas);
+    this.reading = element("output", { class: "reading" });
+    this.element.append(caption, this.reading, this.field);
+    if (this.sheet().tiles > 1) this.element.classList.add("many");
+    this.field.addEventListener("pointermove", (event) => this.point(event));
+    this.field.addEventListener("pointerdown", (event) => this.point(event));
+    this.field.addEventListener("pointerleave", () => this.set(null));
+    this.field.addEventListener("keydown", (event) => this.key(event));
+    this.field.addEventListener("blur", () => this.set(null));
+    this.rest();
+  }
+
+  legend() {
+    if (this.view.kind === "bool") {
+      return element("span", { class: "legend" }, element("span", { class: "swatch yes" }), "True ",
+        element("span", { class: "swatch no" }), "False");
+    }
+    const from = this.signed ? short(-this.top) : "0";
+    const bar = element("span", { class: this.signed ? "bar signed" : "bar" });
+    const cropped = this.view.kept ? ` (first ${this.kept.join(" × ")} of ${this.shape.join(" × ")})` : "";
+    return element("span", { class: "legend" }, from, bar, short(this.top), cropped);
+  }
+
+  // What the reading says while no entry is pointed at.
+  rest() {
+    this.reading.textContent = this.values.length === 1 ? this.app.numbers.text(this.view, 0)
+      : `smallest ${short(this.low)}, largest ${short(this.high)}`;
+  }
+
+  // Whether the tiles need more room than half a window to stand side by side with their labels.
+  get broad() {
+    const s = this.sheet();
+    return s.tiles > 1 && Boolean(this.labels(-1, s.columns)) && s.tiles * (s.columns * 8 + 12) > 360;
+  }
+
+  // Rows, columns and tiles of what is shown: the last two axes, side by side for each entry of the axis before.
+  sheet() {
+    const kept = this.kept;
+    const n = kept.length;
+    const columns = n ? kept[n - 1] : 1;
+    const rows = n > 1 ? kept[n - 2] : 1;
+    const lead = kept.slice(0, Math.max(0, n - 2));
+    const sentences = lead.length && this.shape[0] === this.app.batch && this.app.batch > 1 ? lead[0] : 1;
+    const all = lead.reduce((a, b) => a * b, 1);
+    const tiles = all / sentences;
+    const first = sentences > 1 ? Math.min(this.app.sentence, sentences - 1) * tiles : 0;
+    return { rows, columns, tiles: Math.min(tiles, 24), first };
+  }
+
+  layout(width) {
+    const s = this.sheet();
+    const context = this.canvas.getContext("2d");
+    context.font = FONT;
+    const wide = (labels) => Math.ceil(Math.max(0, ...labels.map((t) => context.measureText(t).width)));
+    const rowLabels = this.labels(-2, s.rows);
+    const columnLabels = this.labels(-1, s.columns);
+    s.left = rowLabels ? Math.min(96, wide(rowLabels) + 6) : 2;
+    s.head = s.tiles > 1 ? 16 : 0;
+    s.gap = s.tiles > 1 ? 12 : 0;
+    const room = width - s.left - 2;
+    const least = columnLabels ? 8 : 3;
+    let across = Math.max(1, Math.min(s.tiles, Math.floor((room + s.gap) / (s.columns * least + s.gap))));
+    if (across < s.tiles) across = Math.ceil(s.tiles / Math.ceil(s.tiles / across));
+    s.across = across;
+    s.w = Math.min(s.rows === 1 && s.columns < 30 ? 40 : 22, (room - (across - 1) * s.gap) / (across * s.columns));
+    if (s.w >= 3) s.w = Math.floor(s.w);
+    const tall = rowLabels ? 15 : Math.min(18, Math.max(300 / s.rows, 1));
+    s.h = s.rows === 1 ? 22 : rowLabels && s.rows > 40 ? 11 : tall;
+    if (s.h >= 3) s.h = Math.floor(s.h);
+    s.turned = columnLabels && wide(columnLabels) > s.w - 2;
+    s.top = s.head + (columnLabels && s.w >= 8 ? (s.turned ? Math.min(84, wide(columnLabels) + 6) : 16) : 0);
+    s.rowLabels = s.h >= 10 ? rowLabels : null;
+    s.columnLabels = s.w >= 8 ? columnLabels : null;
+    s.down = Math.ceil(s.tiles / across);
+    s.wide = s.left + across * s.columns * s.w + (across - 1) * s.gap + 2;
+    s.tall = s.down * (s.top + s.rows * s.h) + (s.down - 1) * s.gap + 2;
+    return s;
+  }
+
+  labels(axis, n) {
+    const at = this.shape.length + axis;
+    return at < 0 ? null : this.app.labels(this.view, at, n);
+  }
+
+  tileAt(s, tile) {
+    const [column, row] = [tile % s.across, Math.floor(tile / s.across)];
+    return [s.left + column * (s.columns * s.w + s.gap), row * (s.top + s.rows * s.h + s.gap) + s.top];
+  }
+
+  draw() {
+    const width = this.element.clientWidth || 320;
+    const s = (this.s = this.layout(width));
+    const ratio = window.devicePixelRatio || 1;
+    this.canvas.width = Math.ceil(s.wide * ratio);
+    this.canvas.height = Math.ceil(s.tall * ratio);
+    this.canvas.style.width = `${s.wide}px`;
+    this.canvas.style.height = `${s.tall}px`;
+    const c = this.canvas.getContext("2d");
+    c.setTransform(ratio, 0, 0, ratio, 0, 0);
+    c.imageSmoothingEnabled = false;
+    c.clearRect(0, 0, s.wide, s.tall);
+    this.palette = COLOURS[this.app.theme()];
+    for (let tile = 0; tile < s.tiles; tile++) this.drawTile(c, s, tile);
+    this.drawMarks(c, s);
+  }
+
+  drawTile(c, s, tile) {
+    const [x, y] = this.tileAt(s, tile);
+    c.drawImage(this.picture(s, tile), x, y, s.columns * s.w, s.rows * s.h);
+    c.strokeStyle = this.palette.line;
+    c.lineWidth = 1;
+    c.beginPath();
+    for (let j = 1; s.w >= 7 && j < s.columns; j++) c.rect(x + j * s.w - 0.5, y, 0, s.rows * s.h);
+    for (let i = 1; s.h >= 7 && i < s.rows; i++) c.rect(x, y + i * s.h - 0.5, s.columns * s.w, 0);
+    c.stroke();
+    c.font = FONT;
+    c.fillStyle = this.palette.soft;
+    if (s.head) c.fillText(this.tileName(s, tile), x, y - s.top + 11);
+    this.drawLabels(c, s, x, y, tile % s.across === 0);
+    if (this.view.kind === "int" && s.w >= 20 && s.h >= 14) this.drawNumbers(c, s, tile, x, y);
+  }
+
+  drawLabels(c, s, x, y, leftmost) {
+    c.fillStyle = this.palette.ink;
+    if (s.rowLabels && leftmost) {
+      c.textAlign = "right";
+      s.rowLabels.forEach((t, i) => c.fillText(clipped(c, t, s.left - 6), x - 5, y + (i + 0.5) * s.h + 4));
+    }
+    c.textAlign = "left";
+    if (!s.columnLabels) return;
+    c.font = FONT.replace("11", Math.max(9, Math.min(11, Math.floor(s.w))));
+    s.columnLabels.forEach((t, j) => {
+      c.save();
+      c.translate(x + (j + 0.5) * s.w, y - 4);
+      if (s.turned) c.rotate(-Math.PI / 2);
+      else c.textAlign = "center";
+      c.fillText(s.turned ? clipped(c, t, 80) : t, 0, s.turned ? 4 : -1);
+      c.restore();
+    });
+  }
+
+  drawNumbers(c, s, tile, x, y) {
+    c.textAlign = "center";
+    for (let i = 0; i < s.rows; i++) {
+      for (let j = 0; j < s.columns; j++) {
+        const at = this.entry(s, tile, i, j);
+        const text = this.app.numbers.text(this.view, at);
+        const [r, g, b] = this.colour(this.values[at]);
+        c.fillStyle = r * 0.3 + g * 0.6 + b * 0.1 > 140 ? "#111" : "#fff";
+        if (c.measureText(text).width < s.w) c.fillText(text, x + (j + 0.5) * s.w, y + (i + 0.5) * s.h + 4);
+      }
+    }
+    c.textAlign = "left";
+  }
+
+  // A tile with one pixel for each entry.
+  picture(s, tile) {
+    const canvas = document.createElement("canvas");
+    [canvas.width, canvas.height] = [s.columns, s.rows];
+    const image = new ImageData(s.columns, s.rows);
+    for (let i = 0, p = 0; i < s.rows; i++) {
+      for (let j = 0; j < s.columns; j++, p += 4) {
+        const [r, g, b] = this.colour(this.values[this.entry(s, tile, i, j)]);
+        image.data[p] = r;
+        image.data[p + 1] = g;
+        image.data[p + 2] = b;
+        image.data[p + 3] = 255;
+      }
+    }
+    canvas.getContext("2d").putImageData(image, 0, 0);
+    return canvas;
+  }
+
+  colour(x) {
+    const { low, zero, high, one } = this.palette;
+    if (Number.isNaN(x)) return [255, 0, 200];
+    if (!Number.isFinite(x)) return [128, 128, 128];
+    const part = Math.min(1, Math.abs(x) / this.top);
+    const end = !this.signed ? one : x < 0 ? low : high;
+    return zero.map((z, k) => Math.round(z + (end[k] - z) * part));
+  }
+
+  entry(s, tile, i, j) {
+    return ((s.first + tile) * s.rows + i) * s.columns + j;
+  }
+
+  // From an entry of the array to its place on the sheet and back; an array that is not whole has other numbers.
+  toKept(flat) {
+    if (!this.view.kept) return flat;
+    const index = unravel(flat, this.shape);
+    return index.every((i, axis) => i < this.kept[axis]) ? ravel(index, this.kept) : -1;
+  }
+
+  toWhole(flat) {
+    return this.view.kept ? ravel(unravel(flat, this.kept), this.shape) : flat;
+  }
+
+  place(s, flat) {
+    const size = s.rows * s.columns;
+    const tile = Math.floor(flat / size) - s.first;
+    return { tile, i: Math.floor((flat % size) / s.columns), j: flat % s.columns };
+  }
+
+  // Outline the cursor, and the entries that an entry of the result comes from.
+  drawMarks(c, s) {
+    if (this.marked) {
+      const tiles = new Map();
+      for (const flat of this.marked) {
+        const kept = this.toKept(flat);
+        if (kept < 0) continue;
+        const { tile, i, j } = this.place(s, kept);
+        if (tile < 0 || tile >= s.tiles) continue;
+        const box = tiles.get(tile) || { n: 0, top: i, bottom: i, left: j, right: j, cells: [] };
+        Object.assign(box, { n: box.n + 1, top: Math.min(box.top, i), bottom: Math.max(box.bottom, i),
+          left: Math.min(box.left, j), right: Math.max(box.right, j) });
+        box.cells.push([i, j]);
+        tiles.set(tile, box);
+      }
+      for (const [tile, box] of tiles) {
+        const whole = box.n === (box.bottom - box.top + 1) * (box.right - box.left + 1);
+        if (whole) this.outline(c, s, tile, box.top, box.left, box.bottom, box.right, this.palette.origin);
+        else box.cells.forEach(([i, j]) => this.outline(c, s, tile, i, j, i, j, this.palette.origin));
+      }
+    }
+    if (this.cursor !== null) {
+      const { tile, i, j } = this.place(s, this.cursor);
+      this.outline(c, s, tile, i, j, i, j, this.palette.cursor);
+    }
+  }
+
+  outline(c, s, tile, top, left, bottom, right, colour) {
+    const [x, y] = this.tileAt(s, tile);
+    const box = [x + left * s.w, y + top * s.h, (right - left + 1) * s.w, (bottom - top + 1) * s.h];
+    c.lineWidth = 4;
+    c.strokeStyle = this.palette.halo;
+    c.strokeRect(...box);
+    c.lineWidth = 2;
+    c.strokeStyle = colour;
+    c.strokeRect(...box);
+  }
+
+  point(event) {
+    const s = this.s;
+    const box = this.canvas.getBoundingClientRect();
+    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+    for (let tile = 0; tile < s.tiles; tile++) {
+      const [left, top] = this.tileAt(s, tile);
+      const [j, i] = [Math.floor((x - left) / s.w), Math.floor((y - top) / s.h)];
+      if (i >= 0 && i < s.rows && j >= 0 && j < s.columns) return this.set(this.entry(s, tile, i, j));
+    }
+    return this.set(null);
+  }
+
+  key(event) {
+    const moves = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] };
+    if (event.key === "Escape") {
+      this.set(null);
+      this.field.blur();
+    } else if (moves[event.key] && !event.ctrlKey && !event.metaKey && !event.altKey) {
+      this.step(...moves[event.key]);
+    } else {
+      return;
+    }
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  // Move the cursor; past the right edge of a head is the next head.
+  step(down, right) {
+    const s = this.s;
+    if (this.cursor === null) return this.set(this.entry(s, 0, 0, 0), true);
+    let { tile, i, j } = this.place(s, this.cursor);
+    [i, j] = [i + down, j + right];
+    if (j < 0 && tile > 0) [tile, j] = [tile - 1, s.columns - 1];
+    if (j >= s.columns && tile < s.tiles - 1) [tile, j] = [tile + 1, 0];
+    if (i < 0 || i >= s.rows || j < 0 || j >= s.columns) return undefined;
+    return this.set(this.entry(s, tile, i, j), true);
+  }
+
+  set(flat, spoken = false) {
+    if (flat === this.cursor) return;
+    this.cursor = flat;
+    if (flat === null) this.rest();
+    else this.reading.textContent = this.say(flat);
+    this.reading.setAttribute("aria-live", spoken ? "polite" : "off");
+    this.draw();
+    this.on.move(flat === null ? null : this.toWhole(flat));
+  }
+
+  say(flat) {
+    const index = unravel(this.toWhole(flat), this.shape);
+    const words = index.map((i, axis) => this.app.labels(this.view, axis, null, i)).filter(Boolean);
+    const number = this.app.numbers.text(this.view, flat);
+    return `${this.name}[${index.join(", ")}] = ${number}${words.length ? `   (${words.join(" → ")})` : ""}`;
+  }
+
+  tileName(s, tile) {
+    const { shape } = this;
+    const lead = this.kept.slice(0, -2);
+    const index = unravel(s.first + tile, lead);
+    if (shape.length === 4) return `head ${index[1]}`;
+    return `[${index.join(", ")}]`;
+  }
+
+  mark(set) {
+    this.marked = set;
+    this.draw();
+  }
+}
+
+function clipped(context, text, width) {
+  if (context.measureText(text).width <= width) return text;
+  while (text.length > 1 && context.measureText(`${text}…`).width > width) text = text.slice(0, -1);
+  return `${text}…`;
+}

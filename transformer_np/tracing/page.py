@@ -1,0 +1,227 @@
+"""A trace as one HTML file to step through: no server, no network, no framework."""
+
+import json
+import re
+from html import escape
+from pathlib import Path
+
+import numpy as np
+
+from .axes import Axes
+from .badges import badges_of
+from .figure import Figure
+from .outline import Outline
+from .packing import Pack, compress
+from .scenes import scenes_of, title_of
+
+FOLDER = Path(__file__).parent
+STYLE, SCRIPTS = "steps.css", ("numbers.js", "origins.js", "heatmap.js", "steps.js")
+NUMBERS = 750_000  # as many fit into about 2.7 MB; a longer trace shows the beginnings of its largest arrays
+CHECKED = 2_000_000  # parameters; a larger model is not gradient-checked unless asked
+KINDS = {"b": "bool", "i": "int", "u": "int"}
+
+
+def write_page(trace, path, **options):
+    """Write the page to `path`, as text in UTF-8; return the path. For the options see `page_of`."""
+    Path(path).write_text(page_of(trace, **options), encoding="utf-8")
+    return path
+
+
+def notebook_view(trace, height=820):
+    """The page inside a frame of a notebook cell, as HTML."""
+    kind = escape(type(trace.model).__name__)
+    return (
+        f'<iframe srcdoc="{escape(page_of(trace))}" title="{kind}, step by step" sandbox="allow-scripts" '
+        f'style="width:100%;height:{height}px;border:1px solid #8888;border-radius:6px"></iframe>'
+    )
+
+
+def page_of(
+    trace,
+    src_tokens=None,
+    tgt_tokens=None,
+    title=None,
+    *,
+    src_vocabulary=None,
+    tgt_vocabulary=None,
+    check=None,
+    numbers=NUMBERS,
+):
+    """Return the page as text.
+
+    src_tokens, tgt_tokens: labels of the positions, one list, or one for each sentence; those of `trace.tokens` by
+    default. src_vocabulary, tgt_vocabulary: labels of the rows of embeddings and of the columns of logits.
+    check: whether to gradient-check every layer for its badge (a few seconds for a small model); by default unless the
+    model is large. numbers: how many numbers the page may hold; of larger arrays it then shows the first rows and
+    columns, and says so.
+    """
+    page = Page(trace, _sentences(trace, src_tokens, tgt_tokens), (src_vocabulary, tgt_vocabulary), numbers)
+    if check is None:
+        check = sum(p.size for p in trace.parameters.values()) <= CHECKED
+    badges = badges_of(trace) if check else {}
+    return page.text(title or f"{type(trace.model).__name__}, step by step", badges)
+
+
+def _sentences(trace, src, tgt):
+    given = trace.tokens or {}
+    out = {}
+    for side, tokens in (("src", src), ("tgt", tgt)):
+        tokens = given.get(side) if tokens is None else tokens
+        tokens = [] if tokens is None else list(tokens)
+        nested = tokens and isinstance(tokens[0], (list, tuple))
+        out[side] = [[str(t) for t in text] for text in (tokens if nested else [tokens] if tokens else [])]
+    return out
+
+
+class Page:
+    """Everything that the page's scripts need, gathered from a trace."""
+
+    def __init__(self, trace, tokens, vocabularies, numbers):
+        self.trace, self.tokens = trace, tokens
+        self.words = {s: None if v is None else list(map(str, v)) for s, v in zip(("src", "tgt"), vocabularies, strict=True)}
+        self.axes = Axes(tokens, self.words)
+        self.steps = {step.name: step for step in trace.steps}
+        self.pack, self.views, self._numbers = Pack(), [], {}
+        self.scenes = scenes_of(trace)
+        self.edge = self._edge(numbers)
+        self.outline = Outline(trace.steps)
+        self.figure = Figure(self.outline.columns(), f"The {type(trace.model).__name__}: its layers")
+
+    def text(self, title, badges):
+        """Return the page."""
+        document = compress(json.dumps(self.document(title, badges), ensure_ascii=False, separators=(",", ":")).encode())
+        scripts = "\n".join((FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS)
+        parts = {
+            "TITLE": escape(title),
+            "STYLE": (FOLDER / STYLE).read_text(encoding="utf-8"),
+            "FIGURE": self.figure.svg(),
+            "DOCUMENT": document,
+            "ARRAYS": self.pack.text(),
+            "SCRIPT": scripts,
+        }
+        template = (FOLDER / "steps.html").read_text(encoding="utf-8")
+        return re.sub(r"<!--([A-Z]+)-->", lambda m: parts[m[1]], template)
+
+    def document(self, title, badges):
+        """All but the numbers, as plain values."""
+        scenes = [self._scene(scene) for scene in self.scenes]
+        return {
+            "title": title,
+            "loss": self.trace.loss,
+            "tokens": self.tokens,
+            "words": self.words,
+            "letters": {str(size): letter for size, letter in self.trace.letters.items()},
+            "views": self.views,
+            "size": self.pack.size,
+            "scenes": scenes,
+            "boxes": self.figure.boxes,
+            "stacks": self.figure.stacks,
+            "modules": {m: {"kind": k, "inside": self.outline.children(m)} for m, k in self.outline.kinds.items()},
+            "badges": badges,
+        }
+
+    def _scene(self, scene):
+        step = scene.first
+        box, layer = self._box(scene)
+        return {
+            "phase": step.phase,
+            "module": step.module,
+            "kind": step.kind,
+            "method": step.method,
+            "title": title_of(scene),
+            "enters": scene.enters,
+            "source": step.source,
+            "place": f"{Path(step.file).name}:{step.line}",
+            "formula": scene.formula,
+            "words": scene.words,
+            "outputs": [
+                {
+                    "name": s.name,
+                    "variable": s.variable,
+                    "view": self._view(s.value, s.variable, s.module, s.letters),
+                    "tree": tree,
+                    "partner": None if p is None else [p[0], self._named_view(*p)],
+                }
+                for s, tree, p in zip(scene.outputs, scene.trees, scene.partners, strict=True)
+            ],
+            "inputs": [{"name": name, "view": self._named_view(name, array)} for name, array in scene.inputs],
+            "box": box,
+            "layer": layer,
+        }
+
+    def _named_view(self, name, array):
+        step = self.steps.get(name)
+        if step is None:
+            module, _, variable = name.rpartition(".")
+            return self._view(array, variable, module, "", parameter=True)
+        return self._view(array, step.variable, step.module, step.letters)
+
+    def _view(self, array, variable, module, letters, parameter=False):
+        """Return the number of the view that shows an array with the labels of its axes."""
+        parameter = parameter or self._is_parameter(module, variable)
+        axes = self.axes.of(array.shape, variable, module, parameter)
+        kept = array[tuple(slice(0, n) for n in self._kept(array.shape))]
+        key = (self.pack.add(kept), array.shape, tuple(axes), array.dtype.kind, letters)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.views)
+            view = {"at": key[0], "shape": list(array.shape), "kind": KINDS.get(array.dtype.kind, "float")}
+            if kept.shape != array.shape:
+                view["kept"] = list(kept.shape)
+            if any(axes):
+                view["axes"] = axes
+            if letters:
+                view["letters"] = letters
+            if view["kind"] == "int" and kept.size and np.abs(kept).max() > 99999:
+                view["values"] = kept.ravel().tolist()
+            self.views.append(view)
+        return self._numbers[key]
+
+    def _is_parameter(self, module, variable):
+        """Whether the array is a parameter's gradient, and so has no tokens along its axes."""
+        name = f"{module}.{variable[1:]}" if module else variable[1:]
+        return variable.startswith("d") and name in self.trace.parameters
+
+    def _kept(self, shape):
+        return shape if self.edge is None else tuple(min(n, self.edge) for n in shape)
+
+    def _edge(self, numbers):
+        """The most entries of an axis that can be kept; None for all of them."""
+        shapes = {}
+        for scene in self.scenes:
+            arrays = [s.value for s in scene.outputs] + [a for _, a in scene.inputs]
+            for array in arrays:
+                shapes[array.tobytes()] = array.shape
+        for edge in (None, 512, 384, 256, 192, 128, 96, 64, 48, 32, 24, 16, 8):
+            if sum(np.prod([n if edge is None else min(n, edge) for n in s]) for s in shapes.values()) <= numbers:
+                return edge
+        return 8
+
+    def _box(self, scene):
+        """(number of the box that a scene belongs to, number of the layer in its stack); None where there is none."""
+        step = scene.first
+        inner = None if scene.enters else self._last_called(step)
+        for module in [m for m in (inner, step.module) if m is not None]:
+            best = (None, None, -1)
+            for number, box in enumerate(self.figure.boxes):
+                for cover in box["covers"]:
+                    match = re.match(re.escape(cover).replace(r"\{\}", r"(\d+)") + r"(\.|$)", module)
+                    if cover == "" or match:
+                        layer = int(match[1]) if match and match.lastindex == 2 else None
+                        best = max(best, (number, layer, len(cover)), key=lambda b: b[2])
+            if best[0] is not None:
+                return best[:2]
+        return None, self._layer(step.module)
+
+    def _layer(self, module):
+        """Which layer of a stack a module is in, where it belongs to no box."""
+        for stack in self.figure.stacks:
+            match = re.match(re.escape(stack["pattern"]).replace(r"\{\}", r"(\d+)") + r"(\.|$)", module)
+            if match:
+                return int(match[1])
+        return None
+
+    def _last_called(self, step):
+        """The sub-layer whose call stands outermost in a statement: its box is where the statement belongs."""
+        called = re.findall(r"self\.([A-Za-z_][\w.]*?)(?:\.(?:forward|backward))?\(", step.source)
+        start = f"{step.module}." if step.module else ""
+        return next((start + c for c in called if start + c in self.outline.kinds), None)

@@ -1,0 +1,224 @@
+"""The scenes that the page shows one after another: each statement that ran, with what it read and what it made.
+
+Arguments of one call are one scene, and so are the results of one statement. Every step of the trace is in just one.
+"""
+
+import ast
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from . import provenance
+from .formulas import formula_of, parse
+from .run import objects_in
+
+
+@dataclass
+class Scene:
+    """outputs: Steps. inputs: (name, array) of what the statement read. trees: where each output's numbers come from.
+
+    partners: for each output the (name, array) it belongs to: the value of forward whose gradient it is, or None.
+    formula, words: see `formulas.formula_of`.
+    """
+
+    outputs: list
+    inputs: list = field(default_factory=list)
+    trees: list = field(default_factory=list)
+    partners: list = field(default_factory=list)
+    formula: str | None = None
+    words: str = ""
+
+    @property
+    def first(self):
+        """The first Step, which says for all of them where they are."""
+        return self.outputs[0]
+
+    @property
+    def enters(self):
+        """Whether this is the beginning of a call, with its arguments."""
+        return self.first.role == "argument"
+
+
+def scenes_of(trace):
+    """Return the Scenes of a trace, in order."""
+    groups = []
+    for step in trace.steps:
+        if groups and _together(groups[-1], step):
+            groups[-1].append(step)
+        else:
+            groups.append([step])
+    values = {step.name: step for step in trace.steps}
+    modules = dict(objects_in(trace.model).values())  # {dotted name: object}, to look up sizes such as self.d_in
+    return [_scene(trace, group, values, modules) for group in groups]
+
+
+def _together(group, step):
+    last = group[-1]
+    same_call = (last.call, last.module, last.phase) == (step.call, step.module, step.phase)
+    if not same_call or (last.role == "argument") != (step.role == "argument"):
+        return False
+    same_line = step.role == "argument" or (last.line, last.source) == (step.line, step.source)
+    return same_line and all(s.variable != step.variable for s in group)
+
+
+def _scene(trace, group, values, modules):
+    first = group[0]
+    scene = Scene(group)
+    for name in dict.fromkeys(n for step in group for n in step.inputs):
+        if name in values:
+            if values[name] not in group:
+                scene.inputs.append((name, values[name].value))
+        elif name in trace.parameters:
+            scene.inputs.append((name, trace.parameters[name]))
+    scene.partners = [_partner(trace, step, values) for step in group]
+    if scene.enters:
+        scene.trees = [None] * len(group)
+        return scene
+    scene.formula, scene.words = formula_of(first.kind, first.method, first.source)
+    leaf = _Leaves(first, scene.inputs, values)
+    module = modules.get(first.module)
+
+    def constant(expression):
+        return _attribute(module, expression)
+
+    scene.trees = [provenance.read(s.source, s.variable, leaf, constant, s.value.shape) for s in group]
+    for i, step in enumerate(group):
+        if scene.trees[i] is None:
+            scene.trees[i] = _copy_of(step, scene.inputs)
+    scene.inputs = _in_use(scene, first.source)
+    return scene
+
+
+def _in_use(scene, source):
+    """Leave out what only a call inside the statement has used: its result is what the statement works with.
+
+    Trees number the inputs, so they are numbered anew.
+    """
+    if any(tree is None for tree in scene.trees):
+        return scene.inputs
+    used = sorted({i for tree in scene.trees for i in _leaves(tree)})
+    if not used:
+        return scene.inputs
+    number = {old: new for new, old in enumerate(used)}
+    scene.trees = [_renumbered(tree, number) for tree in scene.trees]
+    return [scene.inputs[i] for i in used]
+
+
+def _leaves(tree):
+    if tree[0] == "in":
+        return [tree[1]]
+    return [i for part in _parts(tree) for i in _leaves(part)]
+
+
+def _parts(tree):
+    """The nodes directly inside a node of a tree."""
+    return [p for x in tree[2:] for p in _nodes(x)]
+
+
+def _nodes(x):
+    if isinstance(x, list) and x and isinstance(x[0], str):
+        return [x]
+    return [p for p in x if isinstance(p, list)] if isinstance(x, list) else []
+
+
+def _renumbered(tree, number):
+    if tree[0] == "in":
+        return ["in", number[tree[1]]]
+
+    def again(x):
+        if isinstance(x, list) and x and isinstance(x[0], str):
+            return _renumbered(x, number)
+        return [again(p) for p in x] if isinstance(x, list) and x and isinstance(x[0], list) else x
+
+    return [*tree[:2], *map(again, tree[2:])]
+
+
+def _attribute(module, expression):
+    """Look up self.d_in and the like on the layer itself; anything else is not known."""
+    node = ast.parse(expression, mode="eval").body
+    path = []
+    while isinstance(node, ast.Attribute):
+        path.insert(0, node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name) or node.id != "self" or module is None:
+        raise LookupError(expression)
+    for name in path:
+        module = getattr(module, "__dict__", {})[name]
+    return module
+
+
+class _Leaves:
+    """Find which input an expression stands for: a variable, a parameter's data, or a call of a sub-layer."""
+
+    def __init__(self, step, inputs, values):
+        self.prefix = f"{step.module}." if step.module else ""
+        self.known = {}
+        for i, (name, array) in enumerate(inputs):
+            source = values.get(name)
+            if source is None:
+                own = name.removeprefix(self.prefix)
+                self.known.setdefault(f"self.{own}.data", (i, array.shape))
+                self.known.setdefault(f"self.{own}.grad", (i, array.shape))
+                self.known.setdefault(f"self.{own}", (i, array.shape))
+            elif source.module == step.module:
+                self.known.setdefault(source.variable, (i, array.shape))
+                self.known.setdefault(f"self.{source.variable}", (i, array.shape))
+                if source.method != step.method and source.phase == step.phase:
+                    self.known[f"call {source.method}"] = (i, array.shape)
+            else:
+                inside = source.module.removeprefix(self.prefix)
+                self.known.setdefault(f"call {inside}", (i, array.shape))
+
+    def __call__(self, expression):
+        if expression in self.known:
+            return self.known[expression]
+        if not expression.startswith("self."):
+            return None
+        node = ast.parse(expression, mode="eval").body
+        if not isinstance(node, ast.Call):
+            return None
+        called = ast.unparse(node.func).removeprefix("self.")
+        for ending in (".forward", ".backward", ".encode", ".decode"):
+            called = called.removesuffix(ending)
+        return self.known.get(f"call {called}")
+
+
+def _copy_of(step, inputs):
+    """The tree of a result that is one of the inputs, number for number, as what a sub-layer returned."""
+    for i in reversed(range(len(inputs))):
+        array = inputs[i][1]
+        if array.shape == step.value.shape and np.array_equal(array, step.value, equal_nan=array.dtype.kind == "f"):
+            return ["in", i]
+    return None
+
+
+def _partner(trace, step, values):
+    """(name, array) of the forward value whose gradient a step of backward is."""
+    if step.phase != "backward" or not step.variable.startswith("d") or len(step.variable) < 2:
+        return None
+    plain = step.variable[1:].split(".")[0]
+    name = f"{step.module}.{plain}" if step.module else plain
+    if step.role == "gradient":
+        return (name, trace.parameters[name]) if name in trace.parameters else None
+    other = values.get(name)
+    if other is None or other.phase == "backward":
+        return None
+    if other.value.shape == step.value.shape:
+        return other.name, other.value
+    if other.value.size == step.value.size:
+        return other.name, other.value.reshape(step.value.shape)
+    return None
+
+
+def title_of(scene):
+    """The heading of a scene: what the statement sets, or what the call is given."""
+    step = scene.first
+    names = ", ".join(dict.fromkeys(s.variable for s in scene.outputs))
+    if scene.enters:
+        return f"{step.kind}.{step.method} is given {names}"
+    statement = parse(step.source)
+    if step.role == "returned" or isinstance(statement, ast.Return):
+        return f"{step.kind} returns {names}"
+    if step.role == "gradient":
+        return f"{names}, added to the gradient"
+    return names

@@ -64,10 +64,9 @@ class ScaledDotProductAttention(Module):
         if bias is not None:
             scores += bias
         weights = softmax_in_place(scores, mask)
-        dropout_mask, dropped = None, weights
-        if self.dropout.training and self.dropout.p > 0:
-            dropout_mask = self.dropout.scaled_mask(weights)
-            dropped = weights * dropout_mask
+        drops = self.dropout.training and self.dropout.p > 0
+        dropout_mask = self.dropout.scaled_mask(weights) if drops else None
+        dropped = weights * dropout_mask if drops else weights
         y = dropped @ v  # (..., T, Kv)
         self.weights = None if is_inference() else weights
         self.save_for_backward(q_scaled, k, v, weights, dropped, dropout_mask, scale, bias, output=y)

@@ -6,12 +6,14 @@ can be copied. Nothing is computed twice, no layer knows of it, and when no reco
 
 import inspect
 import sys
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
 from .. import module as contract
-from ..backend import array_module, to_numpy
+from ..backend import to_numpy
+from ..checking.trees import is_array
 from ..module import Parameter
 from .names import name_of_gradient, name_of_output
 from .statements import statements_of
@@ -22,7 +24,7 @@ SKIPPED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERAT
 @dataclass
 class Record:
     """One array at one moment; a Step before the steps are numbered. `inputs` holds numbers of records, and names;
-    `place` says which of the statement's targets it is."""
+    `place` says which of the statement's targets it is, `in_place` that an array was changed, not a new one made."""
 
     phase: str
     module: str
@@ -37,6 +39,7 @@ class Record:
     line: int
     inputs: tuple
     call: int
+    in_place: bool
 
 
 class Recorder:
@@ -46,15 +49,16 @@ class Recorder:
     `replace(call, variable, count, value)` is asked about every array that a method of these objects sets, count being
     how often this call has set that name. Unless None, what it returns takes the array's place: so a test can move one
     number in the middle of a model. keep=False records nothing.
-    `records` are the results, `products` the matrix products as (phase, dotted name, multiplications).
+    `records` are the results; `aliases` the further names that an array was given as it stood, (dotted name,
+    variable, number of the record, how many records there were); `products` the matrix products as (phase, dotted name, shapes, statement).
     """
 
     def __init__(self, objects, replace=None, keep=True):
         self.objects, self.replace, self.keep = objects, replace, keep
         self.phase = "forward"
-        self.records, self.products, self.visits = [], [], []
+        self.records, self.products, self.visits, self.aliases = [], [], [], []
         self.latest = {}  # (dotted name, variable) -> (number of the record, the object itself)
-        self.n_calls = 0
+        self.n_calls = Counter()  # of each object's methods
 
     def __enter__(self):
         self._before = sys.gettrace()
@@ -77,7 +81,7 @@ class Recorder:
             return None
         visit = Visit(self, frame, me, name)
         self.visits.append(visit)
-        visit.arguments(frame)
+        visit.arguments(code)
         return visit.event
 
 
@@ -87,31 +91,31 @@ class Visit:
     def __init__(self, recorder, frame, me, name):
         self.recorder, self.me, self.module = recorder, me, name
         self.kind, self.method, self.file = type(me).__name__, frame.f_code.co_name, frame.f_code.co_filename
-        self.number = recorder.n_calls
-        recorder.n_calls += 1
+        self.number = recorder.n_calls[id(me)]
+        recorder.n_calls[id(me)] += 1
         caller = recorder.visits[-1] if recorder.visits else None
         self.caller = caller
         self.inside = caller is not None and caller.me is me  # called by a method of the same object
-        self.lines = statements_of(frame.f_code)
+        self.lines, self.values = statements_of(frame.f_code), frame.f_locals
+        self.globals = frame.f_globals
         self.pending, self.line = (), frame.f_lineno
         self.known = {}  # variable -> number of its record
         self.objects = {}  # variable -> the object it held when last looked at
         self.counts = {}  # variable -> how often it was set
         self.called = []  # records that calls within the running statement returned
 
-    def arguments(self, frame):
+    def arguments(self, code):
         """Record the arguments of the call."""
-        code, values = frame.f_code, frame.f_locals
         n = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
         called, self.called = self.called, []
         for variable in code.co_varnames[1:n]:
-            value = values.get(variable)
+            value = self.values.get(variable)
             if value is None or isinstance(value, float):
                 continue
             if self.inside and variable not in self.known and (name := self.caller.name_of(value)):
                 self.objects[variable], self.known[variable] = value, self.caller.known[name]
             else:
-                self._set(frame, variable, value, "argument", None)
+                self._set(variable, value, "argument", None)
         self.called = called
 
     def name_of(self, value):
@@ -120,77 +124,90 @@ class Visit:
 
     def event(self, frame, event, argument):
         """What Python calls before each line, at the return, and at an exception."""
+        self.values = frame.f_locals  # looked at once: what is put there counts when Python goes on
         if event == "line":
             if self.lines is None:
-                self._finish_blindly(frame)
+                self._finish_blindly()
             else:
                 statements = self.lines.get(frame.f_lineno, ())
                 if statements is self.pending and statements:
                     return self.event  # another line of the same statement
-                self._finish(frame)
+                self._finish()
                 self.pending = statements
                 for statement in statements:
                     if statement.products:
-                        self._count_products(frame, statement)
+                        self._count_products(statement)
             self.line, self.called = frame.f_lineno, []
         elif event == "exception":
             self.pending = ()
         elif event == "return":
-            self._return(frame, argument)
+            self._return(argument)
         return self.event
 
-    def _finish(self, frame):
+    def _finish(self):
         """Record what the statement that just ran has set."""
         known = dict(self.known)  # what the statement could read
         for statement in self.pending:
             for i, name in enumerate(statement.targets):
-                self._target(frame, name, statement, i, known)
+                self._target(name, statement, i, known)
             for name in statement.changed:
-                self._target(frame, name, statement, None, known)
+                self._target(name, statement, None, known)
 
-    def _target(self, frame, name, statement, i, known):
+    def _target(self, name, statement, i, known):
         """Record target number i of a statement, or, with i None, what it changed in place."""
         source = (statement, i or 0, self._inputs(statement, i, known))
         if name.startswith("self."):
-            self._attribute(frame, name.removeprefix("self."), source)
+            self._attribute(name.removeprefix("self."), source)
             return
-        if name not in frame.f_locals or name == "_":
+        if name not in self.values or name == "_":
             return
-        value = frame.f_locals[name]
-        if not (statement.loops and self.objects.get(name) is value):  # a loop that ends sets its variable no more
-            self._set(frame, name, value, "assigned", source, always=i is None)
+        value = self.values[name]
+        if statement.loops and self.objects.get(name) is value:
+            return  # a loop that ends comes by its head once more, and sets nothing
+        other = None if i is None else self.name_of(value)
+        if other in (None, name) or not self._alias(name, value, self.known[other]):
+            self._set(name, value, "assigned", source, always=i is None)
 
-    def _attribute(self, frame, path, source):
+    def _alias(self, variable, value, number):
+        """Let a variable stand for a record that holds the same object; False where it has changed since."""
+        record = self.recorder.records[number]
+        if not is_array(value) or not same_bits(record.value, to_numpy(value)):
+            return False
+        self.objects[variable], self.known[variable] = value, number
+        self.recorder.aliases.append((self.module, variable, number, len(self.recorder.records)))
+        return True
+
+    def _attribute(self, path, source):
         """An attribute that was set: an array, or a parameter's gradient that was added to."""
         first, *rest = path.split(".")
         value = getattr(self.me, first, None)
         if isinstance(value, Parameter):
             if rest[-1:] == ["grad"] and value.has_grad:
-                self._set(frame, "d" + first, value.grad, "gradient", source, always=True)
+                self._set("d" + first, value.grad, "gradient", source, always=True)
         elif not rest and not (first.startswith("_") and isinstance(self.me, contract.Module)):
-            self._set(frame, first, value, "assigned", source)
+            self._set(first, value, "assigned", source)
 
-    def _finish_blindly(self, frame):
+    def _finish_blindly(self):
         """Without source: whatever variable holds another object than before was set."""
-        for name, value in frame.f_locals.items():
+        for name, value in self.values.items():
             if value is not self.me and self.objects.get(name) is not value:
-                self._set(frame, name, value, "assigned", None)
+                self._set(name, value, "assigned", None)
 
-    def _return(self, frame, value):
+    def _return(self, value):
         statements, self.pending = self.pending, ()
         returned = next((s for s in statements if s.returned is not None), None)
         recorder = self.recorder
         if self.lines is None:
-            self._finish_blindly(frame)
+            self._finish_blindly()
         elif returned is None:
             self.pending = statements
-            self._finish(frame)
+            self._finish()
         if value is not None:
-            self._returned(frame, value, returned)
+            self._returned(value, returned)
         if recorder.visits and recorder.visits[-1] is self:
             recorder.visits.pop()
 
-    def _returned(self, frame, value, statement):
+    def _returned(self, value, statement):
         """Record the values of a `return` that have no name of their own."""
         names = (None,) if statement is None or statement.returned is None else statement.returned
         source = None if statement is None else (statement, 0, self._inputs(statement, None, self.known))
@@ -200,15 +217,15 @@ class Visit:
             if name is not None and name.lstrip("*") in self.known:
                 number = self.known[name.lstrip("*")]
             else:
-                number = self._unnamed(frame, part, source, i if several else None, name)
+                number = self._unnamed(part, source, i if several else None, name)
             if number is not None and self.caller is not None:
                 self.caller.called.append(number)
 
-    def _unnamed(self, frame, part, source, i, name):
+    def _unnamed(self, part, source, i, name):
         if self.method == "backward" or self.method.endswith("_backward"):
             if isinstance(part, tuple) and i is None:
                 for j, piece in enumerate(part):
-                    self._set(frame, name_of_gradient(self.me, j), piece, "returned", source)
+                    self._set(name_of_gradient(self.me, j), piece, "returned", source)
                 return None
             variable = name_of_gradient(self.me, i or 0)
             if self.inside:
@@ -219,18 +236,18 @@ class Visit:
             return None
         else:
             variable = name or self.method
-        return self._set(frame, variable, part, "returned", source)
+        return self._set(variable, part, "returned", source)
 
-    def _set(self, frame, variable, value, role, source, always=False):
+    def _set(self, variable, value, role, source, always=False):
         """Record the arrays of a value under a name; return the number of the last record."""
         self.objects[variable] = value
         number = None
         for suffix, array in arrays_in(value):
-            number = self._record(frame, variable + suffix, array, role, source, always)
+            number = self._record(variable + suffix, array, role, source, always)
             self.known[variable] = self.known[variable + suffix] = number
         return number
 
-    def _record(self, frame, variable, array, role, source, always):
+    def _record(self, variable, array, role, source, always):
         recorder, key = self.recorder, (self.module, variable)
         number, held = recorder.latest.get(key, (None, None))
         again = not always and number is not None and (held is array or array.ndim == 0)
@@ -240,7 +257,7 @@ class Visit:
         if recorder.replace is not None:
             other = recorder.replace(self, variable, count, array)
             if other is not None:
-                frame.f_locals[variable] = array = other
+                self.values[variable] = array = other
                 self.objects[variable] = other
         if not recorder.keep:
             return None
@@ -264,6 +281,7 @@ class Visit:
                 line,
                 inputs,
                 self.number,
+                always,
             )
         )
         return len(recorder.records) - 1
@@ -280,17 +298,17 @@ class Visit:
                     found.append(f"{self.module}.{first}" if self.module else first)
         return tuple(dict.fromkeys([*found, *(n for n in self.called if n is not None)]))
 
-    def _count_products(self, frame, statement):
+    def _count_products(self, statement):
         """Note how many numbers the statement's matrix products multiply, from the shapes of their two sides."""
         for product in statement.products:
-            shapes = [self._shape(frame, code) for code in (product.left, product.right)]
+            shapes = [self._shape(code) for code in (product.left, product.right)]
             self.recorder.products.append((self.recorder.phase, self.module, shapes, statement))
 
-    def _shape(self, frame, code):
+    def _shape(self, code):
         if code is None:
             return None
         try:
-            return eval(code, frame.f_globals, frame.f_locals).shape
+            return eval(code, self.globals, self.values).shape
         except (NameError, AttributeError, TypeError):  # not there yet, or no array
             return None
 
@@ -308,7 +326,7 @@ def arrays_in(value):
 
     A tuple or list of one array is that array. Python floats count as arrays, integers and booleans do not.
     """
-    if isinstance(value, array_module(value).ndarray) and value.dtype != object:
+    if is_array(value) and value.dtype != object:
         yield "", value
     elif isinstance(value, (float, np.floating)):
         yield "", np.asarray(value)

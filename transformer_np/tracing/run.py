@@ -75,6 +75,7 @@ def _run(model, loss_fn, targets, dy, tokens, inputs, options):
     labels = None if tokens is None else dict(zip(("src", "tgt"), tokens, strict=False))
     return Trace(
         recorder.records,
+        recorder.aliases,
         model=model,
         parameters=parameters,
         gradients=gradients,

@@ -17,7 +17,8 @@ class Step:
     role: "argument", "assigned", "returned", or "gradient" for that of a parameter, after something was added to it.
     value: the array, read-only; arrays of a GPU are brought here. source, file, line: the statement that made it.
     inputs: the names of the steps and parameters that the statement read, and of what the calls in it returned.
-    letters: the shape in letters, where a comment in the source gives it. call: which call of a method it belongs to.
+    letters: the shape in letters, where a comment in the source gives it. call: the how-manieth call, from 0, of a method
+    of this layer it belongs to.
     """
 
     index: int
@@ -37,7 +38,7 @@ class Step:
     call: int = field(default=0, repr=False)
 
 
-def steps_of(records):
+def steps_of(records, aliases=()):
     """Number a Recorder's records; return the Steps, and {every name that a step goes by: its index}.
 
     The plain name belongs to the last value in the phase in which the name first appears, so that a layer's "x" stays
@@ -54,6 +55,8 @@ def steps_of(records):
             names[i] = plain if i == first_phase[-1] else f"{plain}.{k}"
             index[f"{plain}.{k}"] = i
     index |= {name: i for i, name in names.items()}
+    for module, variable, i, _ in aliases:
+        index.setdefault(f"{module}.{variable}" if module else variable, i)
     return [_step(i, record, names) for i, record in enumerate(records)], index
 
 

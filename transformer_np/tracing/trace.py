@@ -2,6 +2,7 @@
 
 import difflib
 
+from .pairs import gradient_pairs
 from .step import steps_of
 
 
@@ -15,8 +16,9 @@ class Trace:
     labels of positions, where they were given. letters: {size: letter} for sizes that mean one thing only.
     """
 
-    def __init__(self, records, *, model, parameters, gradients, output, loss, tokens, letters):
-        self.steps, self._index = steps_of(records)
+    def __init__(self, records, aliases=(), *, model, parameters, gradients, output, loss, tokens, letters):
+        self.steps, self._index = steps_of(records, aliases)
+        self._pairs = gradient_pairs(records, aliases)
         self.model, self.parameters, self.output, self.loss = model, parameters, output, loss
         self.tokens, self.letters = tokens, letters
         self._parameter_gradients = gradients
@@ -38,7 +40,7 @@ class Trace:
 
     @property
     def gradients(self):
-        """{name: gradient}: of the parameters, and of every step X whose layer has a step dX of the same shape."""
+        """{name: gradient}: of the parameters, and of every step X of forward whose layer has a step dX."""
         found = dict(self._parameter_gradients)
         for step in self.steps:
             gradient = self.gradient_of(step)
@@ -48,13 +50,8 @@ class Trace:
 
     def gradient_of(self, step):
         """Return the Step that holds the gradient of a step of forward, None where there is none."""
-        plain = f"{step.module}.{step.variable}" if step.module else step.variable
-        if step.phase == "backward" or step.name != plain:
-            return None
-        i = self._index.get(f"{step.module}.d{step.variable}" if step.module else f"d{step.variable}")
-        if i is None or self.steps[i].phase != "backward" or self.steps[i].value.shape != step.value.shape:
-            return None
-        return self.steps[i]
+        i = self._pairs.get(step.index)
+        return None if i is None else self.steps[i]
 
     def __contains__(self, name):
         try:

@@ -30,13 +30,13 @@ def gradient_pairs(records, aliases):
 def _versions(records, aliases):
     """Return {(module, variable): numbers of its values in order}, one for the forward phases, one for backward."""
     values, gradients = defaultdict(list), defaultdict(list)
-    events = [(i, 0, i, record.module, record.variable) for i, record in enumerate(records)]
-    events += [(when, 1, i, module, variable) for module, variable, i, when in aliases]
-    phase = None
-    for when, alias, i, module, variable in sorted(events):
-        phase = records[min(when, len(records) - 1)].phase if alias else records[i].phase
+    # A further name that was given when there were n records stands before record n.
+    events = [(n, 0, i, module, variable) for module, variable, i, n in aliases]
+    events += [(i, 1, i, record.module, record.variable) for i, record in enumerate(records)]
+    for n, own, i, module, variable in sorted(events):
+        phase = records[min(n, len(records) - 1)].phase
         versions = (gradients if phase == "backward" else values)[module, variable]
-        if not alias and records[i].in_place and versions:
+        if own and records[i].in_place and versions:
             versions[-1] = i
         else:
             versions.append(i)

@@ -4,9 +4,9 @@ import argparse
 import sys
 
 from ..version import __version__
-from . import bench, generate, gradcheck, info, train, translate
+from . import bench, generate, gradcheck, info, step, train, translate
 
-COMMANDS = (train, translate, generate, gradcheck, bench, info)
+COMMANDS = (train, translate, generate, gradcheck, step, bench, info)
 
 
 def main(arguments=None):

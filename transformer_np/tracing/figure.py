@@ -103,10 +103,15 @@ class Figure:
             self.cross = (left, y + height / 2)
 
     def _add(self, box, x, y, height, side, stack):
+        """A circle with a plus. Its label stands where no path around comes in."""
         middle = y + height / 2
-        beside = x - side * 16
-        anchor = "start" if side < 0 else "end"
-        label = f'<text class="{anchor}" x="{beside:g}" y="{middle + 4:g}">{escape(box.label)}</text>'
+        outward = side if not box.residual else -side
+        anchor, beside = ("start" if outward > 0 else "end"), x + outward * 17
+        lines = _halves(box.label) if " " in box.label else (box.label,)
+        label = "".join(
+            f'<text class="{anchor}" x="{beside:g}" y="{middle + 4 + 12 * (i - (len(lines) - 1) / 2):g}">{escape(line)}</text>'
+            for i, line in enumerate(lines)
+        )
         self.shapes.append(
             f'{self._open(box, stack)}<rect class="target" x="{x - 14:g}" y="{y - 4:g}" width="28" height="28"/>'
             f'<circle cx="{x:g}" cy="{middle:g}" r="10"/><path class="plus" d="M{x - 5:g} {middle:g}h10M{x:g} '

@@ -7,7 +7,7 @@ const COLOURS = {
   dark: { low: [96, 170, 255], zero: [32, 35, 42], high: [255, 165, 70], one: [150, 205, 255], ink: "#e8eaf0",
           soft: "#a4acbd", line: "#17191f", cursor: "#ffffff", origin: "#ff7ac8", halo: "#000000" },
 };
-const FONT = "11px system-ui, sans-serif";
+const FONT = "12px system-ui, sans-serif";
 
 class Heatmap {
   // app: the viewer. name: of the array. view: see Page._view. on: {move(flat or null)} is told where the cursor is.
@@ -69,8 +69,10 @@ class Heatmap {
 
   // What the reading says while no entry is pointed at.
   rest() {
-    this.reading.textContent = this.values.length === 1 ? this.app.numbers.text(this.view, 0)
-      : `smallest ${short(this.low)}, largest ${short(this.high)}`;
+    const n = this.values.length;
+    if (n === 1) this.reading.textContent = this.app.numbers.text(this.view, 0);
+    else if (this.view.kind === "bool") this.reading.textContent = `${this.values.filter(Boolean).length} of ${n} True`;
+    else this.reading.textContent = `smallest ${short(this.low)}, largest ${short(this.high)}`;
   }
 
   // Whether the tiles need more room than half a window to stand side by side with their labels.
@@ -174,7 +176,7 @@ class Heatmap {
     }
     c.textAlign = "left";
     if (!s.columnLabels) return;
-    c.font = FONT.replace("11", Math.max(9, Math.min(11, Math.floor(s.w))));
+    c.font = FONT.replace("12", Math.max(9, Math.min(12, Math.floor(s.w))));
     s.columnLabels.forEach((t, j) => {
       c.save();
       c.translate(x + (j + 0.5) * s.w, y - 4);

@@ -168,6 +168,19 @@ class _Leaves:
             else:
                 inside = source.module.removeprefix(self.prefix)
                 self.known.setdefault(f"call {inside}", (i, array.shape))
+        self._other_names(step, inputs, values)
+
+    def _other_names(self, step, inputs, values):
+        """Match names that stand for an array recorded under an earlier name, `dropped` for weights, in order."""
+        read = names_in(step.source)
+        names = [n for n in read if n not in self.known]
+        rest = [
+            (i, array.shape)
+            for i, (name, array) in enumerate(inputs)
+            if name in values and values[name].module == step.module and values[name].variable not in read
+        ]
+        if len(names) == len(rest):
+            self.known.update(zip(names, rest, strict=True))
 
     def __call__(self, expression):
         if expression in self.known:
@@ -181,6 +194,18 @@ class _Leaves:
         for ending in (".forward", ".backward", ".encode", ".decode"):
             called = called.removesuffix(ending)
         return self.known.get(f"call {called}")
+
+
+def names_in(source):
+    """The variables that a statement reads, in order, without what it calls."""
+    statement = parse(source)
+    if statement is None:
+        return []
+    nodes = list(ast.walk(statement))
+    called = {id(n.func) for n in nodes if isinstance(n, ast.Call)}
+    found = [n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and id(n) not in called]
+    found.sort(key=lambda n: (n.lineno, n.col_offset))
+    return [n for n in dict.fromkeys(n.id for n in found) if n not in ("self", "np", "xp")]
 
 
 def _copy_of(step, inputs):

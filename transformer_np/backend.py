@@ -59,21 +59,21 @@ def is_float(array):
     return array.dtype.kind == "f" or array.dtype.name == "bfloat16"
 
 
-def float_dtype(dtype):
+def float_dtype(dtype, who="float_dtype"):
     """Return the NumPy dtype of a floating-point type given by name or otherwise; "bfloat16" is that of ml_dtypes.
 
-    Raises ValueError for anything else, and where ml_dtypes would be needed and is missing.
+    Raises ValueError in the name of `who` for anything else, and where ml_dtypes would be needed and is missing.
     """
     if isinstance(dtype, str) and dtype == "bfloat16":
         try:
             import ml_dtypes
         except ImportError:
-            raise ValueError("dtype bfloat16 needs the package ml_dtypes: pip install ml_dtypes") from None
+            raise ValueError(f"{who}: bfloat16 needs the package ml_dtypes (pip install ml_dtypes)") from None
         return np.dtype(ml_dtypes.bfloat16)
-    dtype = np.dtype(dtype)
-    if not is_float(np.empty(0, dtype)):
-        raise ValueError(f"dtype must be a floating-point type, got {dtype.name!r}")
-    return dtype
+    found = np.dtype(dtype)
+    if not is_float(np.empty(0, found)):
+        raise ValueError(f"{who}: dtype must be a floating-point type, got {dtype!r}")
+    return found
 
 
 def is_half(array):
@@ -90,10 +90,12 @@ def widen(array):
     return array.astype(np.float32) if array.dtype.itemsize == 2 else array
 
 
-def product(a, b):
-    """Return a @ b in the type of `a`: NumPy, which has no product of bfloat16, would make it float32."""
-    y = a @ b
-    return y if y.dtype == a.dtype else y.astype(a.dtype)
+def constant(value, like):
+    """Return the number for sums and products with the array `like`: as it is, but of like's type for bfloat16.
+
+    Next to a Python float, NumPy and CuPy keep the type of every array but bfloat16, of which they make float32.
+    """
+    return like.dtype.type(value) if like.dtype.kind == "V" else value
 
 
 def row_dots(a, b):

@@ -11,7 +11,7 @@ import contextvars
 
 import numpy as np
 
-from .backend import array_module, is_float, module_named, to_numpy
+from .backend import array_module, float_dtype, is_half, module_named, to_numpy
 from .checks import check_floats
 
 _inference = contextvars.ContextVar("inference", default=False)
@@ -80,8 +80,11 @@ class Parameter:
     def accumulate(self, gradient):
         """Add `gradient`. The array now belongs to the parameter: pass a fresh one, not one that is used elsewhere.
 
-        Raises ValueError where the shape or dtype is not the value's: `+=` would broadcast or convert silently.
+        Raises ValueError where the shape or dtype is not the value's: `+=` would broadcast or convert silently. Only a
+        float32 sum that belongs to a float16 or bfloat16 value is rounded.
         """
+        if is_half(self.data) and gradient.dtype == np.float32:
+            gradient = gradient.astype(self.data.dtype)
         if self._grad is None:
             self.grad = gradient
         elif gradient.shape != self.data.shape or gradient.dtype != self.data.dtype:
@@ -119,9 +122,7 @@ class Module:
 
     def __init__(self, seed=None, dtype="float32"):
         self.rng = np.random.default_rng(seed)
-        self.dtype = np.dtype(dtype)
-        if not is_float(np.empty(0, self.dtype)):
-            raise ValueError(f"{type(self).__name__}: dtype must be a floating-point type, got {dtype!r}")
+        self.dtype = float_dtype(dtype, type(self).__name__)
         self.training = True
         self._saved = None
 
@@ -246,9 +247,7 @@ class Module:
 
     def astype(self, dtype):
         """Convert every parameter and gradient to `dtype`, in place; return self. What forward kept is dropped."""
-        dtype = np.dtype(dtype)
-        if not is_float(np.empty(0, dtype)):
-            raise ValueError(f"{type(self).__name__}.astype: dtype must be a floating-point type, got {dtype.name!r}")
+        dtype = float_dtype(dtype, f"{type(self).__name__}.astype")
         for _, module in self.named_modules():
             module.dtype = dtype
             module._saved = None

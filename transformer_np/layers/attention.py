@@ -2,6 +2,7 @@
 
 import math
 
+from ..backend import constant, widen
 from ..checks import check_floats, check_mask, check_real, describe
 from ..module import Module, is_inference
 from .dropout import Dropout
@@ -21,7 +22,7 @@ def check_bias(owner, bias, shape, dtype):
 def sum_to_shape(x, shape):
     """Sum x over the axes in which `shape` has size 1: the gradient of what was broadcast. Always a fresh array."""
     axes = tuple(i for i, n in enumerate(shape) if n == 1 and x.shape[i] != 1)
-    return x.sum(axes, keepdims=True) if axes else x.copy()
+    return widen(x).sum(axes, keepdims=True).astype(x.dtype, copy=False) if axes else x.copy()
 
 
 class ScaledDotProductAttention(Module):
@@ -58,7 +59,7 @@ class ScaledDotProductAttention(Module):
             check_mask(self, mask, (*q.shape[:-1], k.shape[-2]))
         if bias is not None:
             check_bias(self, bias, (*q.shape[:-1], k.shape[-2]), q.dtype)
-        scale = 1 / math.sqrt(q.shape[-1]) if self.scale is None else self.scale
+        scale = constant(1 / math.sqrt(q.shape[-1]) if self.scale is None else self.scale, q)
         q_scaled = q * scale  # T x K numbers; to scale the scores would be T x S
         scores = q_scaled @ k.swapaxes(-1, -2)  # (..., T, S)
         if bias is not None:
@@ -67,7 +68,7 @@ class ScaledDotProductAttention(Module):
         drops = self.dropout.training and self.dropout.p > 0
         dropout_mask = self.dropout.scaled_mask(weights) if drops else None
         dropped = weights * dropout_mask if drops else weights
-        y = dropped @ v  # (..., T, Kv)
+        y = (dropped @ v).astype(q.dtype, copy=False)  # (..., T, Kv)
         self.weights = None if is_inference() else weights
         self.save_for_backward(q_scaled, k, v, weights, dropped, dropout_mask, scale, bias, output=y)
         return y
@@ -85,4 +86,6 @@ class ScaledDotProductAttention(Module):
         dq_scaled = dscores @ k  # (..., T, K)
         dq = dq_scaled * scale
         dk = dscores.swapaxes(-1, -2) @ q_scaled  # (..., S, K)
+        if dk.dtype != dy.dtype:  # NumPy's product of bfloat16 is float32
+            dq, dk, dv, *dbias = (d.astype(dy.dtype) for d in (dq, dk, dv, *dbias))
         return dq, dk, dv, *dbias

@@ -49,7 +49,7 @@ class Conv1D(Module):
         y = self._neighbours(x) @ self.weight.data.reshape(-1, self.d_out)  # (B*T, d_out)
         if self.bias is not None:
             y += self.bias.data
-        y = y.reshape(*x.shape[:2], self.d_out)
+        y = y.reshape(*x.shape[:2], self.d_out).astype(x.dtype, copy=False)
         self.save_for_backward(x, mask, output=y)
         return y
 

@@ -50,7 +50,7 @@ class Linear(Module):
         y = x.reshape(-1, self.d_in) @ self.weight.data  # (N, d_out)
         if self.bias is not None:
             y += self.bias.data
-        y = y.reshape(*x.shape[:-1], self.d_out)
+        y = y.reshape(*x.shape[:-1], self.d_out).astype(x.dtype, copy=False)  # NumPy's product of bfloat16 is float32
         self.save_for_backward(x, output=y)
         return y
 
@@ -61,4 +61,4 @@ class Linear(Module):
         self.weight.accumulate(x_rows.T @ dy_rows)
         if self.bias is not None:
             self.bias.accumulate(column_sums(dy_rows))
-        return (dy_rows @ self.weight.data.T).reshape(x.shape)
+        return (dy_rows @ self.weight.data.T).reshape(x.shape).astype(x.dtype, copy=False)

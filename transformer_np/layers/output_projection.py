@@ -41,7 +41,7 @@ class OutputProjection(Module):
         logits_rows = x_rows @ self.weight.data.T  # (N, V)
         if self.bias is not None:
             logits_rows += self.bias.data
-        logits = logits_rows.reshape(*x.shape[:-1], self.vocab_size)
+        logits = logits_rows.reshape(*x.shape[:-1], self.vocab_size).astype(x.dtype, copy=False)
         self.save_for_backward(x, output=logits)
         return logits
 
@@ -52,4 +52,4 @@ class OutputProjection(Module):
         self.weight.accumulate(dlogits_rows.T @ x_rows)
         if self.bias is not None:
             self.bias.accumulate(column_sums(dlogits_rows))
-        return (dlogits_rows @ self.weight.data).reshape(x.shape)
+        return (dlogits_rows @ self.weight.data).reshape(x.shape).astype(x.dtype, copy=False)

@@ -2,7 +2,7 @@
 
 import math
 
-from ..backend import array_module
+from ..backend import array_module, constant
 from ..checks import check_ids, check_positive
 from ..layers import Checkpoint, Conv1D, Dropout, Embedding, LearnedPositions, OutputProjection, Sigmoid
 from ..layers.positions import check_length
@@ -34,14 +34,14 @@ class ConvBlock(Module):
         """x (B, T, D) -> y (B, T, D)."""
         both = self.conv(self.dropout(x), mask)  # (B, T, 2D)
         a, gate = both[..., : self.d_model], self.sigmoid(both[..., self.d_model :])
-        y = (x + a * gate) * math.sqrt(0.5)
+        y = (x + a * gate) * constant(math.sqrt(0.5), x)
         self.save_for_backward(a, gate, output=y)
         return y
 
     def backward(self, dy):
         """dy (B, T, D) -> dx (B, T, D)."""
         a, gate = self.saved(dy)
-        dh = dy * math.sqrt(0.5)
+        dh = dy * constant(math.sqrt(0.5), dy)
         dboth = array_module(dy).concatenate([dh * gate, self.sigmoid.backward(dh * a)], axis=-1)  # (B, T, 2D)
         return dh + self.dropout.backward(self.conv.backward(dboth))
 

@@ -129,6 +129,12 @@ def test_functions(said):
     assert "takes 0 positional" in said(lambda: 0, square, X, 2.0, checker=check_function)
     assert "the sign" in said(lambda x, s: -s * x * x, square, X, 2.0, checker=check_function, hint="!")
     np.testing.assert_array_equal(X, before)
+    # A function or a model among the arguments is nothing that could be compared.
+    assert said(lambda f, x: f(x) + f(x), lambda f, x: 2 * f(x), np.sin, 2.0, checker=check_function) == "right"
+    assert (
+        said(lambda m, x: m.forward(x), lambda m, x: m.forward(x), tnp.layers.ReLU(), X, checker=check_function)
+        == "right"
+    )
 
 
 @pytest.mark.parametrize(

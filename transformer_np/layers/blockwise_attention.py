@@ -2,7 +2,7 @@
 
 import math
 
-from ..backend import array_module, row_dots
+from ..backend import array_module, row_dots, widen
 from ..checks import check_floats, check_mask, check_positive, check_real
 from ..module import Module
 from .attention import check_bias, sum_to_shape
@@ -62,13 +62,14 @@ class BlockwiseAttention(Module):
         scale = 1 / math.sqrt(q.shape[-1]) if self.scale is None else self.scale
         drops = self.dropout.training and self.dropout.p > 0
         mark = self.dropout.start() if drops else None
+        dtype = widen(q[..., :0]).dtype  # of all sums
         y = xp.empty((*q.shape[:-1], v.shape[-1]), q.dtype)  # (..., T, Kv)
-        lse = xp.empty((*q.shape[:-1], 1), q.dtype)  # (..., T, 1): log of the sum of exp(scores)
+        lse = xp.empty((*q.shape[:-1], 1), dtype)  # (..., T, 1): log of the sum of exp(scores)
         for rows in blocks(q.shape[-2], self.block):
             q_rows = q[..., rows, :] * scale
             top = xp.full_like(lse[..., rows, :], -xp.inf)  # (..., t, 1)
             total = xp.zeros_like(top)  # (..., t, 1)
-            mixed = xp.zeros_like(y[..., rows, :])  # (..., t, Kv)
+            mixed = xp.zeros(y[..., rows, :].shape, dtype)  # (..., t, Kv)
             for columns, allowed in self._columns(rows, q, k, mask):
                 p = self._scores(q_rows, k, bias, rows, columns, allowed)  # (..., t, s)
                 new_top = xp.maximum(top, p.max(-1, keepdims=True))
@@ -94,12 +95,12 @@ class BlockwiseAttention(Module):
         """dy (..., T, Kv) -> dq (..., T, K), dk (..., S, K), dv (..., S, Kv), and dbias if there was a bias."""
         q, k, v, mask, bias, y, lse, scale, mark = self.saved(dy)
         xp = array_module(q)
-        dq, dk, dv = xp.zeros_like(q), xp.zeros_like(k), xp.zeros_like(v)
-        dbias = () if bias is None else (xp.zeros_like(bias),)
+        dq, dk, dv = xp.zeros(q.shape, lse.dtype), xp.zeros(k.shape, lse.dtype), xp.zeros(v.shape, lse.dtype)
+        dbias = () if bias is None else (xp.zeros(bias.shape, lse.dtype),)
         now = None if mark is None else self.dropout.rewind(mark)
         for rows in blocks(q.shape[-2], self.block):
-            q_rows, dy_rows = q[..., rows, :] * scale, dy[..., rows, :]
-            mean = row_dots(dy_rows, y[..., rows, :])  # (..., t, 1): sum(dP * P) of each row
+            q_rows, dy_rows = q[..., rows, :] * scale, widen(dy[..., rows, :])
+            mean = row_dots(dy_rows, widen(y[..., rows, :]))  # (..., t, 1): sum(dP * P) of each row
             for columns, allowed in self._columns(rows, q, k, mask):
                 p = self._scores(q_rows, k, bias, rows, columns, allowed)  # (..., t, s)
                 p -= lse[..., rows, :]
@@ -120,6 +121,7 @@ class BlockwiseAttention(Module):
         dq *= scale  # q_rows had the factor in it, k has not
         if mark is not None:
             self.dropout.rewind(now)
+        dq, dk, dv, *dbias = (d.astype(dy.dtype, copy=False) for d in (dq, dk, dv, *dbias))
         return dq, dk, dv, *dbias
 
     def _check_inputs(self, q, k, v, mask, bias):
@@ -147,7 +149,7 @@ class BlockwiseAttention(Module):
     @staticmethod
     def _scores(q_rows, k, bias, rows, columns, allowed):
         """Return the scores of one block (..., t, s), -inf where a query may not look."""
-        scores = q_rows @ k[..., columns, :].swapaxes(-1, -2)
+        scores = widen(q_rows @ k[..., columns, :].swapaxes(-1, -2))
         if bias is not None:
             scores += tile_of(bias, rows, columns)
         if allowed is not None:

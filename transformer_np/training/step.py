@@ -78,8 +78,9 @@ class TrainStep:
         *inputs, targets = batch
         scale = 1.0 if self.scaler is None else self.scaler.scale
         model, batch = self._half.refresh(), (*self._half.rounded(inputs), targets)
-        loss = self._gradients(model, self.loss_fn, batch, scale)
-        self._half.hand_over(scale)
+        with np.errstate(over="ignore", invalid="ignore"):  # a scale that is too large shows in the norm
+            loss = self._gradients(model, self.loss_fn, batch, scale)
+            self._half.hand_over(scale)
         return loss
 
     @staticmethod

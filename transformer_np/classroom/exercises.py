@@ -48,7 +48,7 @@ def check_function(fn, reference, *arrays, hint="", rtol=1e-4, atol=1e-7):
         return print("not answered yet")
     wrong = difference(answer, reference(*own), rtol, atol)
     if not wrong:
-        pairs = [(i, a, b) for i, (a, b) in enumerate(zip(given, arrays, strict=True)) if hasattr(a, "dtype")]
+        pairs = [(i, a, b) for i, (a, b) in enumerate(zip(given, arrays, strict=True)) if hasattr(a, "shape")]
         changed = [i for i, a, b in pairs if difference(a, b, 0, 0)]
         if changed:
             wrong = f"the result is right, but your function changes its argument {changed[0]}; work on a copy"

@@ -27,15 +27,16 @@ def clip_grad_norm(parameters, max_norm):
     return float(norm)
 
 
-def grad_norm(parameters):
+def grad_norm(parameters, map=map):
     """Return the common norm of all gradients, not finite where one of them is not.
 
     On the CPU a float; on a GPU an array without axes, for to read it is to wait for it.
     """
-    grads = [p.grad for p in parameters if p.has_grad]
+    with_grad = [p for p in parameters if p.has_grad]
+    grads = [p.grad for p in with_grad]
     xp = array_module(*grads)
     if xp is np:
-        return math.hypot(*map(_norm, grads))
+        return math.hypot(*map(lambda p: _norm(p.grad), with_grad))
     return xp.sqrt(sums_of_squares(grads).sum())
 
 
@@ -45,7 +46,7 @@ def sums_of_squares(grads):
     return xp.stack([xp.square(grad.astype(np.float64)).sum() for grad in grads])
 
 
-def shorten(parameters, norm, max_norm):
+def shorten(parameters, norm, max_norm, map=map):
     """Scale the gradients, of the given norm, to max_norm where they are longer.
 
     Raises FloatingPointError where the norm is not finite.
@@ -58,9 +59,12 @@ def shorten(parameters, norm, max_norm):
                     f"clip_grad_norm: the gradient of parameter {i}, shape {p.shape}, holds infinity or NaN"
                 )
         raise FloatingPointError(f"clip_grad_norm: the norm of the gradients is {norm}")
+
+    def shorter(p):
+        p.grad *= max_norm / norm
+
     if norm > max_norm:
-        for _, p in with_grad:
-            p.grad *= max_norm / norm
+        list(map(shorter, [p for _, p in with_grad]))
 
 
 def _norm(grad):

@@ -49,7 +49,7 @@ class Optimizer:
         return self.lr(step) if callable(self.lr) else self.lr
 
     def step(self, map=map):
-        """Update every parameter once from its gradient; the `map` of a thread pool shares them out.
+        """Update every parameter once from its gradient; with a `map` of its own, TrainStep shares them out.
 
         Raises RuntimeError where no parameter has a gradient at all, and ValueError where the schedule gives something
         that is no learning rate; then nothing has changed.
@@ -66,12 +66,12 @@ class Optimizer:
         lr = float(lr)  # a NumPy float64 would promote float32 parameters
         self.t += 1
 
-        def update(i, p):
+        def update(p, i):
             for name in self.buffers:
                 self.state[name][i] = _matching(self.state[name][i], p.data)
             self.update(p, lr, *(self.state[name][i] for name in self.buffers))
 
-        list(map(update, range(len(self.parameters)), self.parameters))
+        list(map(update, self.parameters, range(len(self.parameters))))
 
     def update(self, p, lr, *buffers):
         """Change `p.data` and the buffers in place, from `p.grad`."""

@@ -11,7 +11,7 @@ import math
 
 from ..backend import float_dtype, is_float, is_half
 from ..checks import check_choice, check_positive, check_real
-from .replica import replicate, synchronise
+from .replica import paired, replicate, synchronise
 
 PRECISIONS = ("float16", "bfloat16")
 SMALLEST_SCALE = 2.0**-20  # a scale that has fallen so far has not been the trouble
@@ -92,7 +92,7 @@ class HalfCopy:
 
     def refresh(self):
         """Round the parameters as they are now; return the copy of the model."""
-        synchronise(self.model, self.original)
+        synchronise(paired(self.model, self.original))
         return self.model.astype(self.dtype)
 
     def rounded(self, inputs):

@@ -19,10 +19,23 @@ def replicate(model):
     return copy.deepcopy(model, memo)
 
 
-def synchronise(replica, model):
-    """Let the replica see the model's arrays and modes as they are now: some may have been replaced."""
-    for mine, original in zip(replica.parameters(), model.parameters(), strict=True):
+def paired(replica, model):
+    """Return two lists of pairs, one of the replica and one of the model: their parameters, and their layers."""
+    layers = (
+        (mine, original)
+        for (_, mine), (_, original) in zip(replica.named_modules(), model.named_modules(), strict=True)
+    )
+    return list(zip(replica.parameters(), model.parameters(), strict=True)), list(layers)
+
+
+def synchronise(pairs):
+    """Let the replica see the model's arrays and modes as they are now: some may have been replaced.
+
+    `pairs` are those of `paired`: to find them anew for each step would take longer than the rest.
+    """
+    parameters, layers = pairs
+    for mine, original in parameters:
         mine.data = original.data
         mine.zero_grad()
-    for (_, mine), (_, original) in zip(replica.named_modules(), model.named_modules(), strict=True):
+    for mine, original in layers:
         mine.training, mine.dtype = original.training, original.dtype

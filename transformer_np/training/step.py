@@ -9,7 +9,7 @@ import numpy as np
 from ..backend import array_module, is_reading_late, read, reading_at_the_end
 from ..optim.clipping import grad_norm, shorten
 from .mixed_precision import HalfCopy, LossScaler
-from .replica import replicate, synchronise
+from .replica import paired, replicate, synchronise
 
 
 class TrainStep:
@@ -36,7 +36,7 @@ class TrainStep:
             raise ValueError("TrainStep: threads are for the CPU and precision for a GPU: give one of them")
         self.model, self.loss_fn, self.optimizer, self.clip = model, loss_fn, optimizer, clip
         self.threads = threads
-        self._replicas = None
+        self._pool = None
         self._half = None if precision is None else HalfCopy(model, precision)
         self.scaler = LossScaler() if precision == "float16" else None
 
@@ -52,13 +52,13 @@ class TrainStep:
             self._clip(norm)
             self.optimizer.step()
             return loss
-        if self._replicas is None:
+        if self._pool is None:
             self._start_threads()
         with self._blas.limit(limits=1, user_api="blas"):
             loss = self._gradients_in_shards(batch)
             self._check(loss)
-            self._clip(self._norm())
-            self.optimizer.step(self._pool.map)
+            self._clip(self._norm(self._map), self._map)
+            self.optimizer.step(self._map)
         return loss
 
     def _loss_and_norm(self, batch):
@@ -95,45 +95,71 @@ class TrainStep:
     def _start_threads(self):
         from threadpoolctl import ThreadpoolController
 
-        self._replicas = [replicate(self.model) for _ in range(self.threads)]
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="shard")
         self._blas = ThreadpoolController()
+        self._parameters = None
+
+    def _follow_the_model(self):
+        """Let the replicas see the model as it is now; make them anew where it has other parameters than before."""
+        parameters = self.model.parameters()
+        if parameters != self._parameters:
+            self._parameters = parameters
+            self._replicas = [replicate(self.model) for _ in range(self.threads)]
+            self._pairs = [paired(replica, self.model) for replica in self._replicas]
+            self._of_each = [replica.parameters() for replica in self._replicas]
+        for pairs in self._pairs:
+            synchronise(pairs)
 
     def _gradients_in_shards(self, batch):
         """The same as `_gradients` on the whole batch, with the work shared out."""
         n_tokens = self.loss_fn.count(batch[-1])
         n_shards = min(self.threads, len(batch[0]))
-        shards = list(zip(*(_split(part, n_shards) for part in batch), strict=True))
-        replicas = self._replicas[: len(shards)]
-        for replica in replicas:
-            synchronise(replica, self.model)
+        shards = zip(*(_split(part, n_shards) for part in batch), strict=True)
+        self._follow_the_model()
 
         def shard_gradients(replica, shard):
             return self._gradients(replica, copy.copy(self.loss_fn), shard, n_tokens=n_tokens)
 
-        futures = [self._pool.submit(shard_gradients, *pair) for pair in zip(replicas, shards, strict=True)]
-        wait(futures)  # all of them, also where one raises: no shard may still be at work when the next step begins
-        losses = [future.result() for future in futures]
-        of_each = [replica.parameters() for replica in replicas]
+        losses = self._side_by_side(shard_gradients, zip(self._replicas[:n_shards], shards, strict=True))
 
-        def add_up(parameter, parts):
+        def add_up(parameter, *parts):
             for part in parts:
-                parameter.accumulate(part.grad)
-                part.zero_grad()
+                if part.has_grad:
+                    parameter.accumulate(part.grad)
+                    part.zero_grad()
 
-        list(self._pool.map(add_up, self.model.parameters(), zip(*of_each, strict=True)))
+        self._map(add_up, self._parameters, *self._of_each)
         return sum(losses)
+
+    def _side_by_side(self, function, arguments):
+        """Return what function(*arguments) returns for each of the arguments, each in a thread of its own."""
+        futures = [self._pool.submit(function, *those) for those in arguments]
+        wait(futures)  # all of them, also where one raises: no shard may still be at work when the next step begins
+        return [future.result() for future in futures]
+
+    def _map(self, function, parameters, *others):
+        """`map`, shared out so that each thread gets about as many numbers."""
+        columns = list(zip(parameters, *others, strict=True))
+        results = [None] * len(columns)
+
+        def those_in(hand):
+            for i in hand:
+                results[i] = function(*columns[i])
+
+        hands = deal([p.size for p in parameters], self.threads)
+        self._side_by_side(those_in, ((hand,) for hand in hands))
+        return results
 
     def _check(self, loss):
         if not math.isfinite(loss):
             raise FloatingPointError(f"the loss is {loss} at step {self.optimizer.t + 1}: try a smaller learning rate")
 
-    def _norm(self):
-        return None if self.clip is None and self.scaler is None else grad_norm(self.optimizer.parameters)
+    def _norm(self, map=map):
+        return None if self.clip is None and self.scaler is None else grad_norm(self.optimizer.parameters, map)
 
-    def _clip(self, norm):
+    def _clip(self, norm, map=map):
         if self.clip is not None:
-            shorten(self.optimizer.parameters, norm, self.clip)
+            shorten(self.optimizer.parameters, norm, self.clip, map)
 
 
 def _split(part, n):
@@ -141,3 +167,13 @@ def _split(part, n):
     if isinstance(part, tuple):
         return list(zip(*(_split(p, n) for p in part), strict=True))
     return array_module(part).array_split(part, n)
+
+
+def deal(sizes, n):
+    """Deal things of these sizes to n hands, the largest first, each to the hand that holds least; return indices."""
+    hands, held = [[] for _ in range(n)], [0] * n
+    for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        least = held.index(min(held))
+        hands[least].append(i)
+        held[least] += sizes[i]
+    return hands

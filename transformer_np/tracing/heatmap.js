@@ -135,9 +135,9 @@ class Heatmap {
     return [s.left + column * (s.columns * s.w + s.gap), row * (s.top + s.rows * s.h + s.gap) + s.top];
   }
 
-  draw() {
-    const width = this.element.clientWidth || 320;
-    const s = (this.s = this.layout(width));
+  // Draw, after finding the sizes anew for a width, or as they were.
+  draw(width = null) {
+    const s = width === null && this.s ? this.s : (this.s = this.layout(width || this.element.clientWidth || 320));
     const ratio = window.devicePixelRatio || 1;
     this.canvas.width = Math.ceil(s.wide * ratio);
     this.canvas.height = Math.ceil(s.tall * ratio);
@@ -154,7 +154,8 @@ class Heatmap {
 
   drawTile(c, s, tile) {
     const [x, y] = this.tileAt(s, tile);
-    c.drawImage(this.picture(s, tile), x, y, s.columns * s.w, s.rows * s.h);
+    const picture = this.picture(s);
+    c.drawImage(picture, 0, tile * s.rows, s.columns, s.rows, x, y, s.columns * s.w, s.rows * s.h);
     c.strokeStyle = this.palette.line;
     c.lineWidth = 1;
     c.beginPath();
@@ -201,22 +202,31 @@ class Heatmap {
     c.textAlign = "left";
   }
 
-  // A tile with one pixel for each entry.
-  picture(s, tile) {
+  // All tiles, one below the other, with one pixel for each entry; kept until the colours change.
+  picture(s) {
+    const key = `${this.app.theme()} ${s.first}`;
+    if (this.pictured === key) return this.image;
     const canvas = document.createElement("canvas");
-    [canvas.width, canvas.height] = [s.columns, s.rows];
-    const image = new ImageData(s.columns, s.rows);
-    for (let i = 0, p = 0; i < s.rows; i++) {
-      for (let j = 0; j < s.columns; j++, p += 4) {
-        const [r, g, b] = this.colour(this.values[this.entry(s, tile, i, j)]);
-        image.data[p] = r;
-        image.data[p + 1] = g;
-        image.data[p + 2] = b;
-        image.data[p + 3] = 255;
-      }
+    [canvas.width, canvas.height] = [s.columns, s.rows * s.tiles];
+    const image = new ImageData(canvas.width, canvas.height);
+    const pixels = new Uint32Array(image.data.buffer);
+    const [shades, start] = [this.shades(), this.entry(s, 0, 0, 0)];
+    for (let p = 0; p < pixels.length; p++) {
+      const x = this.values[start + p];
+      pixels[p] = Number.isFinite(x) ? shades[255 + Math.round((x / this.top) * 255)] : packed(this.colour(x));
     }
     canvas.getContext("2d").putImageData(image, 0, 0);
+    [this.pictured, this.image] = [key, canvas];
     return canvas;
+  }
+
+  // The colours of -top .. top in 511 steps, each as one number.
+  shades() {
+    if (this.shadesOf !== this.palette) {
+      this.shadesOf = this.palette;
+      this.all = Uint32Array.from({ length: 511 }, (_, k) => packed(this.colour(((k - 255) / 255) * this.top)));
+    }
+    return this.all;
   }
 
   colour(x) {
@@ -354,6 +364,10 @@ class Heatmap {
     this.marked = set;
     this.draw();
   }
+}
+
+function packed([r, g, b]) {
+  return (255 << 24) | (b << 16) | (g << 8) | r;
 }
 
 function clipped(context, text, width) {

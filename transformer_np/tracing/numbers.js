@@ -1,11 +1,16 @@
 "use strict";
 // The numbers of the trace: unpacked from five planes of bytes (see packing.py), and written with four digits.
 
-async function inflate(text) {
-  const binary = atob(text.trim());
+function bytesOf(text) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
+  const binary = atob(text);
   const bytes = new Uint8Array(binary.length);
   for (let i = 0; i < bytes.length; i++) bytes[i] = binary.charCodeAt(i);
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return bytes;
+}
+
+async function inflate(text) {
+  const stream = new Blob([bytesOf(text.trim())]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 

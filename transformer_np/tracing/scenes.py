@@ -4,6 +4,7 @@ Arguments of one call are one scene, and so are the results of one statement. Ev
 """
 
 import ast
+import re
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -64,7 +65,10 @@ def _together(group, step):
 def _scene(trace, group, values, modules):
     first = group[0]
     scene = Scene(group)
-    for name in dict.fromkeys(n for step in group for n in step.inputs):
+    own = re.findall(r"\bself\.(\w+)", first.source)  # arrays that a class of the reader's own keeps
+    own = [f"{first.module}.{name}" if first.module else name for name in own]
+    own = [name for name in own if name in trace.parameters]
+    for name in dict.fromkeys([*(n for step in group for n in step.inputs), *own]):
         if name in values:
             if values[name] not in group:
                 scene.inputs.append((name, values[name].value))

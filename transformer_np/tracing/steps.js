@@ -101,7 +101,7 @@ class Viewer {
     let waiting = 0;
     window.addEventListener("resize", () => {
       cancelAnimationFrame(waiting);
-      waiting = requestAnimationFrame(() => this.maps.forEach((map) => map.draw()));
+      waiting = requestAnimationFrame(() => this.drawAll());
     });
     this.themeButton();
   }
@@ -132,7 +132,9 @@ class Viewer {
     find.addEventListener("change", () => {
       const wanted = find.value.trim();
       const name = names.has(wanted) ? wanted : [...names.keys()].find((n) => n.includes(wanted));
-      if (wanted && name) this.show(names.get(name));
+      if (!wanted || !name) return;
+      find.blur();  // so that the arrow keys step on
+      this.show(names.get(name));
     });
   }
 
@@ -142,7 +144,7 @@ class Viewer {
     for (let i = 0; i < this.batch; i++) get("sentence").append(element("option", { value: i }, String(i + 1)));
     get("sentence").addEventListener("change", (event) => {
       this.sentence = Number(event.target.value);
-      this.redraw();
+      this.drawAll();
     });
   }
 
@@ -158,7 +160,7 @@ class Viewer {
 
   redraw() {
     this.themeButton();
-    this.maps.forEach((map) => map.draw());
+    this.drawAll();
   }
 
   // To where the next layer begins, or the layer before.
@@ -267,9 +269,14 @@ class Viewer {
     document.body.dataset.phase = scene.phase;
     this.markFigure(scene);
     this.fill(scene);
-    if (window.location.protocol === "file:" || window.location.protocol.startsWith("http")) {
-      window.history.replaceState(null, "", `#step=${this.at + 1}`);
-    }
+    clearTimeout(this.waiting);
+    this.waiting = setTimeout(() => this.address(), 300);
+  }
+
+  // The step in the page's address, once the reader has come to rest: a link to it, and where a reload goes on.
+  address() {
+    if (!/^(file|https?):$/.test(window.location.protocol)) return;
+    window.history.replaceState(null, "", `#step=${this.at + 1}`);
   }
 
   path(module) {
@@ -282,7 +289,13 @@ class Viewer {
     this.maps = [];
     root.replaceChildren(this.crumbs(scene), this.heading(scene), this.statement(scene), this.inside(scene),
       this.arrays(scene));
-    this.maps.forEach((map) => map.draw());
+    this.drawAll();
+  }
+
+  // All widths first: to read one after a drawing would lay out the page anew.
+  drawAll() {
+    const widths = this.maps.map((map) => map.element.clientWidth);
+    this.maps.forEach((map, k) => map.draw(widths[k]));
   }
 
   crumbs(scene) {

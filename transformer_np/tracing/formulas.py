@@ -96,25 +96,50 @@ SOFTMAX = {
 }
 CROSS_ENTROPY = {
     "forward": {
-        "loss =": ("−log p at the right token", "How surprised the model is by each token; 0 would be certainty."),
-        "return": ("L = mean of −log p", "The loss: the mean surprise over the tokens that count."),
+        "counts =": (None, "Which tokens count: padding does not."),
+        "q =": ("q", "What the model should have said: at the right token, at any other, at padding."),
+        "(kept, total, score) =": ("exp(logits − max), their sum, and Σ q logits", "What softmax and its logarithm need."),
+        "loss = xp.log(total) - score": ("−Σ q log p", "How surprised the model is by each token; 0 is certainty."),
+        "loss = loss @ scale": ("L = mean of −Σ q log p", "The mean surprise over the tokens that count."),
+        "return": ("L", "The loss: one number for all."),
     },
     "backward": {
-        "return": ("dlogits = (p − q) / n", "What the model said, less what was right: wrong tokens go down, the right "
-                   "one goes up."),
+        "dlogits =": ("dlogits = (p − q) / n", "What the model said, less what was right: wrong tokens go down, the "
+                      "right one goes up."),
     },
 }  # fmt: skip
+GELU = {
+    "forward": {
+        "near, kept = (x, normal_cdf(x))": ("Φ(x)", "How likely a standard normal number is to be smaller."),
+        "y = x * kept": ("y = x Φ(x)", "A ReLU with a soft corner."),
+        "kept = xp.tanh(kept)": ("t = tanh(√(2/π) (x + 0.044715 x³))", "A cheap stand-in for Φ: (1 + t) / 2."),
+        "y *= x": ("y = x (1 + t) / 2", "A ReLU with a soft corner."),
+    },
+    "backward": {"slope *= dy": ("dx = dy * slope", "The slope of forward at each x.")},
+}
+GATED = {
+    "forward": {
+        "gate =": ("g = act(x W_g + b_g)", "How far each gate is open."),
+        "up =": ("u = x W₁ + b₁", "What would pass if all gates were open."),
+        "hidden =": ("g * u", "The gate lets parts of u through."),
+    },
+    "backward": {},
+}
+ROTARY = {
+    "forward": {"y =": ("y = R x", "Each pair of features turns by an angle that grows with the position.")},
+    "backward": {"return": ("dx = Rᵀ dy", "A rotation's transpose turns back.")},
+}
 FORMULAS = {
     "Linear": LINEAR,
     "OutputProjection": {
         "forward": {
-            "logits =": ("x Eᵀ", "Each token's score: how well its row of E matches the vector."),
-            "logits +=": ("logits = x Eᵀ + b", "And one number a token, whatever the vector."),
+            "logits_rows =": ("x Eᵀ", "Each token's score: how well its row of E matches the vector."),
+            "logits_rows +=": ("logits = x Eᵀ + b", "And one number a token, whatever the vector."),
         },
         "backward": {
-            "self.weight.accumulate": ("dE = dyᵀ x", "Each token's row gathers the vectors that should score it higher."),
+            "self.weight.accumulate": ("dE = dlogitsᵀ x", "Each token's row gathers the vectors that should score it higher."),
             "self.bias.accumulate": ("db = Σ dy over the rows", "The bias serves every row, so its gradients add up."),
-            "return": ("dx = dy E", "Each vector moves towards the tokens that should score higher."),
+            "return": ("dx = dlogits E", "Each vector moves towards the tokens that should score higher."),
         },
     },
     "ScaledDotProductAttention": ATTENTION,
@@ -140,8 +165,14 @@ FORMULAS = {
     "LearnedPositions": LEARNED_POSITIONS,
     "Softmax": SOFTMAX,
     "CrossEntropy": CROSS_ENTROPY,
+    "GELU": GELU,
+    "GatedFeedForward": GATED,
+    "RotaryPositions": ROTARY,
     "FeedForward": {
-        "forward": {"return": ("y = act(x W₁ + b₁) W₂ + b₂", "The same small network at every position.")},
+        "forward": {
+            "hidden =": ("hidden = x W₁ + b₁", "More room, F numbers, for what a position makes of itself."),
+            "return": ("y = act(hidden) W₂ + b₂", "The same small network at every position."),
+        },
         "backward": {
             "dhidden =": ("dhidden = act′(h) * (dy W₂ᵀ)", "Back through the second map and the activation."),
             "return": ("dx = dhidden W₁ᵀ", "Back through the first map."),
@@ -178,21 +209,26 @@ def formula_of(kind, method, source):
         return None, ""
     if is_reshape(statement):
         return None, "The same numbers in the same order, in another shape."
-    start = beginning(statement)
-    if start in table:
-        return table[start]
-    if calls(statement, "saved"):
-        return None, "What forward kept for this moment."
+    for key in (ast.unparse(statement), beginning(statement)):
+        if key in table:
+            return table[key]
+    return None, _words(statement, method == "backward")
+
+
+def _words(statement, backward):
+    """What can be said of a statement by its form alone."""
     if calls(statement, "real_tokens"):
-        return None, "True at real tokens, False at padding."
-    if _is_sum(statement):
-        backward = method == "backward"
-        return None, (
-            "A value that was used more than once gets the sum of its gradients."
-            if backward
-            else "The residual path: what came in is added to what the sub-layer made of it."
-        )
-    return None, ""
+        return "True at real tokens, False at padding."
+    if calls(statement, "saved"):
+        return "What forward kept for this moment."
+    if _is_sum(statement, backward):
+        if backward:
+            return "A value that was used more than once gets the sum of its gradients."
+        return "The residual path: what came in is added to what the sub-layer made of it."
+    layer = _layer_called(statement)
+    if layer:
+        return f"The gradient that comes back through {layer}." if backward else f"What {layer} makes of it."
+    return ""
 
 
 def parse(source):
@@ -219,10 +255,16 @@ def beginning(statement):
 
 
 def is_reshape(statement):
-    """Say whether a statement changes nothing but a shape (and perhaps a type)."""
+    """Say whether a statement changes nothing but shapes (and perhaps a type)."""
     value = getattr(statement, "value", None)
-    if not isinstance(statement, (ast.Assign, ast.Return)) or not isinstance(value, ast.Call):
+    if not isinstance(statement, (ast.Assign, ast.Return)):
         return False
+    values = value.elts if isinstance(value, ast.Tuple) else [value]
+    shapes = [getattr(v, "attr", "") == "shape" for v in values]
+    return not all(shapes) and all(a or _reshapes(v) for a, v in zip(shapes, values, strict=True))
+
+
+def _reshapes(value):
     while isinstance(value, ast.Call):
         name = getattr(value.func, "attr", getattr(value.func, "id", ""))
         if name == "reshape":
@@ -242,9 +284,28 @@ def calls(statement, name):
     return isinstance(value, ast.Call) and name in (getattr(value.func, "attr", ""), getattr(value.func, "id", ""))
 
 
-def _is_sum(statement):
-    """Say whether the statement adds the result of a sub-layer to something."""
+def _is_sum(statement, backward):
+    """Say whether a statement adds the result of a sub-layer to something, or gradients to each other."""
     value = getattr(statement, "value", None)
-    if isinstance(statement, ast.AugAssign):
-        return isinstance(statement.op, ast.Add) and "self." in ast.unparse(value)
-    return isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and "self." in ast.unparse(value)
+    values = value.elts if isinstance(value, ast.Tuple) else [value]
+    sums = [v for v in values if isinstance(v, ast.BinOp) and isinstance(v.op, ast.Add)]
+    names = all(isinstance(n, (ast.Name, ast.BinOp, ast.Add, ast.Load)) for v in sums for n in ast.walk(v))
+    return bool(sums) and ((backward and names) or any(_is_layer(n) for v in sums for n in ast.walk(v)))
+
+
+def _is_layer(node):
+    """Say whether a node is the call of a sub-layer: self.norm1(x), self.norm1.backward(dy)."""
+    return isinstance(node, ast.Call) and ast.unparse(node.func).startswith("self.")
+
+
+def _layer_called(statement):
+    """The name of the sub-layer whose call is all of a statement's value."""
+    value = getattr(statement, "value", None)
+    if isinstance(value, ast.IfExp):
+        value = value.orelse
+    if not isinstance(value, ast.Call):
+        return ""
+    name = ast.unparse(value.func).removesuffix(".backward").removesuffix(".forward")
+    if name == "layer":
+        return "the layer"
+    return name.removeprefix("self.") if name.startswith("self.") and name.count(".") == 1 else ""

@@ -27,7 +27,10 @@ def digits(values):
         exponent += step * wrong
         scaled = np.where(wrong, _shift(safe, 4 - exponent), scaled)
     mantissa = np.rint(scaled).astype(np.int64)
-    four = np.rint(scaled / 10).astype(np.int64)  # NumPy rounds ties to even too
+    four = np.rint(scaled / 10).astype(np.int64)
+    for i in np.flatnonzero(np.abs(scaled / 10 % 1 - 0.5) < 1e-9):  # next to a tie the product's own rounding decides
+        first, power = f"{safe[i]:.3e}".split("e")
+        four[i] = int(first.replace(".", "")) * 10 ** (int(power) - exponent[i])
     shown = (mantissa + 5) // 10  # what the page makes of the five digits
     mantissa += np.sign(four - shown)
     over = mantissa >= 100000

@@ -2,7 +2,6 @@
 
 import io
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -113,7 +112,7 @@ def test_activations_of_a_dict():
     assert [segment[:, 0].tolist() for segment in whiskers.get_segments()] == [[1, 3], [-4, 4]]  # mean ± std
     (sizes,) = [line for line in ax.get_lines() if line.get_markerfacecolor() == "none"]
     np.testing.assert_allclose(sizes.get_xdata(), [math.sqrt(5), 4], rtol=1e-15)
-    assert ax.get_xlabel() == "mean ± standard deviation; hollow: root of the mean square"
+    assert ax.get_xlabel() == "mean ± standard deviation\nhollow: root of the mean square"
     assert ax.get_title() == "a title"
 
 
@@ -126,24 +125,19 @@ def test_two_sets_of_activations_do_not_hide_each_other():
 
 
 def test_activations_of_a_trace():
-    def step(module, value, phase="forward", role="returned"):
-        return SimpleNamespace(module=module, value=np.asarray(value), phase=phase, role=role)
-
-    trace = SimpleNamespace(
-        steps=[
-            step("embedding", [1.0]),
-            step("layers.0.norm1", [9.0]),
-            step("layers.0", [2.0]),
-            step("layers.0", [8.0], role="assigned"),
-            step("layers.1", [3.0]),
-            step("", [4.0]),
-            step("ids", [1]),  # integers have no size
-            step("layers.1", [7.0], phase="backward"),
-        ]
-    )
+    model = tnp.GPT(9, d_model=8, n_heads=2, n_layers=2, d_ff=8, dropout=0.0, max_len=4)
+    trace = tnp.trace(model)(np.array([[1, 2, 3]]))
     (ax,) = plot.activations(trace).axes
-    assert rows(ax) == ["embedding", "layers.0", "layers.1", "the model"]
-    assert ax.containers[0].lines[0].get_xdata().tolist() == [1, 2, 3, 4]
+    names = ["embedding", "positions", "dropout", "layers.0", "layers.1", "final_norm", "output", "the model"]
+    assert rows(ax) == names
+    means = dict(zip(names, ax.containers[0].lines[0].get_xdata(), strict=True))
+    x = model.embedding(np.array([[1, 2, 3]])) + model.positions(np.array([[0, 1, 2]]))  # (1, 3, 8)
+    may_look = np.tri(3, dtype=bool)
+    first = model.layers[0](x, may_look)
+    second = model.layers[1](first, may_look)
+    expected = {"dropout": x, "layers.0": first, "layers.1": second, "the model": model(np.array([[1, 2, 3]]))}
+    for name, array in expected.items():
+        np.testing.assert_allclose(means[name], array.mean(dtype="float64"), rtol=1e-5, atol=1e-7)  # float32
     assert "layers.0.norm1" in rows(plot.activations(trace, depth=3).axes[0])
 
 

@@ -76,7 +76,7 @@ def activations(outputs, depth=None, label=None, title=None, ax=None):
     sizes = [math.sqrt(np.square(a).mean()) for a in wide]
     ax.plot(sizes, rows, marker=marker, markersize=7, markerfacecolor="none", color=color, linestyle="none")
     ax.axvline(0, color="0.7", linewidth=0.8, zorder=0)
-    ax.set_xlabel("mean ± standard deviation; hollow: root of the mean square")
+    ax.set_xlabel("mean ± standard deviation\nhollow: root of the mean square")
     return _finish(ax, title, label)
 
 
@@ -93,13 +93,16 @@ def layer_of(name, depth=None):
 
 
 def _outputs_of(trace, depth):
-    """Return {layer: what its forward returned}, from the steps of a trace, in the order in which they ended."""
+    """Return {layer: what its forward made last, which is what it returned}, in the order in which they ended."""
     outputs = {}
     for step in trace.steps:
         parts = step.module.split(".")
         wanted = len(parts) <= depth if depth else len(parts) == 1 or parts[-1].isdigit()
-        if step.phase == "forward" and step.role == "returned" and wanted and is_float(step.value):
-            outputs[step.module or "the model"] = to_numpy(step.value)
+        made = step.phase == "forward" and step.method == "forward" and step.role in ("assigned", "returned")
+        if wanted and made and is_float(step.value):
+            name = step.module or "the model"
+            outputs.pop(name, None)
+            outputs[name] = to_numpy(step.value)
     return outputs
 
 

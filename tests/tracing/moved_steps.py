@@ -39,7 +39,9 @@ class Mover:
 
     def slope(self, step, index):
         """d loss / d step.value[index], numerically."""
-        same = (s for s in self.trace.steps if (s.module, s.variable, s.kind) == (step.module, step.variable, step.kind))
+        same = (
+            s for s in self.trace.steps if (s.module, s.variable, s.kind) == (step.module, step.variable, step.kind)
+        )
         count = sum(s.call == step.call and s.index <= step.index for s in same)
         objects = {k: v for k, v in self.objects[step.module].items() if type(v[1]).__name__ == step.kind}
         return (self._moved(objects, step, count, index, H) - self._moved(objects, step, count, index, -H)) / (2 * H)
@@ -98,7 +100,9 @@ def unproved(trace, right):
     proved |= {gradient.tobytes() for gradient in trace._parameter_gradients.values()}
     left = []
     for step in trace.backward:
-        finished = not any(step.name in s.inputs and s.variable == step.variable for s in trace.backward if s.call == step.call)
+        finished = not any(
+            step.name in s.inputs and s.variable == step.variable for s in trace.backward if s.call == step.call
+        )
         if step.variable[0] == "d" and step.variable != "d" and step.value.dtype.kind == "f" and finished:
             if step.value.tobytes() not in proved:
                 left.append(step.name)

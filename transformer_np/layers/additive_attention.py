@@ -45,13 +45,13 @@ class AdditiveAttention(Module):
         check_floats(self, "value", value, shape=(*key.shape[:2], None), dtype=self.dtype)
         if mask is not None:
             check_mask(self, mask, (len(query), 1, query.shape[1], key.shape[1]))
-        hidden = self.w_q(query)[:, :, None] + self.w_k(key)[:, None]  # (B, T, S, A)
-        array_module(query).tanh(hidden, out=hidden)
+        sums = self.w_q(query)[:, :, None] + self.w_k(key)[:, None]  # (B, T, S, A)
+        hidden = array_module(query).tanh(sums, out=sums)
         scores = hidden @ self.v.data  # (B, T, S)
-        weights = softmax_in_place(scores[:, None], mask)  # (B, 1, T, S)
-        y = weights[:, 0] @ value  # (B, T, Dv)
-        self.weights = None if is_inference() else weights
-        self.save_for_backward(value, hidden, weights[:, 0], output=y)
+        weights = softmax_in_place(scores[:, None], mask)[:, 0]  # (B, T, S)
+        y = weights @ value  # (B, T, Dv)
+        self.weights = None if is_inference() else weights[:, None]  # (B, 1, T, S)
+        self.save_for_backward(value, hidden, weights, output=y)
         return y
 
     def backward(self, dy):
@@ -62,8 +62,8 @@ class AdditiveAttention(Module):
         dscores = softmax_backward(dweights, weights, out=dweights)
         self.v.accumulate(dscores.reshape(-1) @ hidden.reshape(-1, hidden.shape[-1]))
         hidden *= hidden  # ours alone, and used up
-        dhidden = (1 - hidden) * self.v.data
-        dhidden *= dscores[..., None]  # (B, T, S, A)
-        dquery = self.w_q.backward(dhidden.sum(2))
-        dkey = self.w_k.backward(dhidden.sum(1))
+        dsums = (1 - hidden) * self.v.data
+        dsums *= dscores[..., None]  # (B, T, S, A)
+        dquery = self.w_q.backward(dsums.sum(2))
+        dkey = self.w_k.backward(dsums.sum(1))
         return dquery, dkey, dvalue

@@ -45,7 +45,7 @@ class ALiBi(Module):
         self.save_for_backward(output=bias)
         return bias
 
-    def backward(self, dy):
-        """dy (1, H, T, S) -> None: positions have no gradient."""
-        self.saved(dy)
+    def backward(self, dbias):
+        """dbias (1, H, T, S) -> None: positions have no gradient."""
+        self.saved(dbias)
         return None

@@ -71,18 +71,18 @@ class BlockwiseAttention(Module):
             total = xp.zeros_like(top)  # (..., t, 1)
             mixed = xp.zeros(y[..., rows, :].shape, dtype)  # (..., t, Kv)
             for columns, allowed in self._columns(rows, q, k, mask):
-                p = self._scores(q_rows, k, bias, rows, columns, allowed)  # (..., t, s)
-                new_top = xp.maximum(top, p.max(-1, keepdims=True))
+                exps = self._scores(q_rows, k, bias, rows, columns, allowed)  # (..., t, s): scores first
+                new_top = xp.maximum(top, exps.max(-1, keepdims=True))
                 shift = xp.where(new_top == -xp.inf, 0, new_top)  # nothing to look at yet: -inf - -inf has no value
                 shrink = xp.exp(top - shift)
-                p -= shift
-                xp.exp(p, out=p)
+                exps -= shift
+                xp.exp(exps, out=exps)
                 total *= shrink
-                total += p.sum(-1, keepdims=True)
+                total += exps.sum(-1, keepdims=True)
                 if drops:
-                    p *= self.dropout.draw_mask(p)
+                    exps *= self.dropout.draw_mask(exps)
                 mixed *= shrink
-                mixed += p @ v[..., columns, :]
+                mixed += exps @ v[..., columns, :]
                 top = new_top
             blind = total == 0  # no key was allowed
             total[blind], top[blind] = 1, 0

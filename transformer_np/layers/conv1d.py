@@ -46,7 +46,8 @@ class Conv1D(Module):
             check_sequence_mask(self, mask, x)
             x = array_module(x).where(mask[..., None], x, 0)
         # All neighbours of a position side by side: one product for the k matrices.
-        y = self._neighbours(x) @ self.weight.data.reshape(-1, self.d_out)  # (B*T, d_out)
+        neighbours = self._neighbours(x)  # (B*T, k*d_in)
+        y = neighbours @ self.weight.data.reshape(-1, self.d_out)  # (B*T, d_out)
         if self.bias is not None:
             y += self.bias.data
         y = y.reshape(*x.shape[:2], self.d_out).astype(x.dtype, copy=False)
@@ -58,15 +59,16 @@ class Conv1D(Module):
         x, mask = self.saved(dy)
         b, length, _ = dy.shape
         dy = dy.reshape(-1, self.d_out)  # (B*T, d_out)
-        self.weight.accumulate((self._neighbours(x).T @ dy).reshape(self.weight.shape))
+        neighbours = self._neighbours(x)
+        self.weight.accumulate((neighbours.T @ dy).reshape(self.weight.shape))
         if self.bias is not None:
             self.bias.accumulate(column_sums(dy))
         dneighbours = dy @ self.weight.data.reshape(-1, self.d_out).T  # (B*T, k*d_in)
-        dneighbours = dneighbours.reshape(b, length, self.kernel_size, self.d_in)
-        dpadded = array_module(dy).zeros((b, length + self.reach, self.d_in), dy.dtype)
+        each = dneighbours.reshape(b, length, self.kernel_size, self.d_in)
+        gathered = array_module(dy).zeros((b, length + self.reach, self.d_in), dy.dtype)
         for j in range(self.kernel_size):
-            dpadded[:, j * self.dilation : j * self.dilation + length] += dneighbours[:, :, j]
-        dx = dpadded[:, self.left : self.left + length]  # (B, T, d_in)
+            gathered[:, j * self.dilation : j * self.dilation + length] += each[:, :, j]
+        dx = gathered[:, self.left : self.left + length]  # (B, T, d_in)
         return dx.copy() if mask is None else dx * mask[..., None]
 
     def _neighbours(self, x):

@@ -5,6 +5,11 @@ from .activations import sigmoid
 from .recurrent import Recurrent
 
 
+def open_gates(u, w, width):
+    """Turn the first `width` columns of u, which are u_r and u_z, into r and z, in place."""
+    u[:, :width] = sigmoid(u[:, :width] + w[:, :width])
+
+
 class GRU(Recurrent):
     """With u = x_t W_ih + b_ih and w = h_{t-1} W_hh + b_hh, each in three parts named r, z, n:
 
@@ -38,12 +43,11 @@ class GRU(Recurrent):
             if self.bias_hh is not None:
                 w += self.bias_hh.data
             w_n[t] = w[:, 2 * m :]
-            u[:, : 2 * m] = sigmoid(u[:, : 2 * m] + w[:, : 2 * m])
-            r, z, n = self._parts(u)
-            n += r * w_n[t]
-            xp.tanh(n, out=n)
-            h = n + z * (states[t] - n)
-            states[t + 1] = h if real is None else xp.where(real[t], h, states[t])
+            open_gates(u, w, 2 * m)
+            r, z, u_n = self._parts(u)
+            n = xp.tanh(u_n + r * w_n[t], out=u_n)
+            h_t = n + z * (states[t] - n)
+            states[t + 1] = h_t if real is None else xp.where(real[t], h_t, states[t])
         y, h = self.outputs(states, real)
         self.save_for_backward(rows, states, gates, w_n, real, output=y)
         return y, h
@@ -54,22 +58,23 @@ class GRU(Recurrent):
         rows, states, gates, w_n, real = self.saved(dy)
         xp = array_module(dy)
         dy = self.time_first(dy)  # (T, B, M)
-        dgates, dgates_hh = xp.empty_like(gates), xp.empty_like(gates)  # du, dw
-        dh = xp.zeros_like(states[0]) if dh is None else dh
+        dgates, all_dw = xp.empty_like(gates), xp.empty_like(gates)  # du, dw
+        from_later = xp.zeros_like(states[0]) if dh is None else dh
         for t in reversed(range(len(dy))):
             r, z, n = self._parts(gates[t])
-            du_r, du_z, du_n = self._parts(dgates[t])
-            dh_t = dh + dy[t]
-            du_n[...] = dh_t * (1 - z) * (1 - n * n)
-            du_r[...] = du_n * w_n[t] * r * (1 - r)
-            du_z[...] = dh_t * (states[t] - n) * z * (1 - z)
+            dh_t = from_later + dy[t]
             if real is not None:
-                dgates[t] *= real[t]
-            dgates_hh[t] = dgates[t]
-            self._parts(dgates_hh[t])[2][...] = du_n * r
-            dh_before = dh_t * z + dgates_hh[t] @ self.weight_hh.data.T
-            dh = dh_before if real is None else xp.where(real[t], dh_before, dh)
-        return self.finish_backward(rows, states, dgates, dgates_hh), dh
+                dh_t *= real[t]
+            dn, dz = dh_t * (1 - z), dh_t * (states[t] - n)
+            du_n = dn * (1 - n * n)
+            dr = du_n * w_n[t]
+            through = dr * r * (1 - r), dz * z * (1 - z)
+            du = xp.concatenate((*through, du_n), axis=-1, out=dgates[t])  # (B, 3M)
+            dw = xp.concatenate((*through, du_n * r), axis=-1, out=all_dw[t])
+            passed_on = dh_t * z + dw @ self.weight_hh.data.T
+            from_later = passed_on if real is None else xp.where(real[t], passed_on, from_later)
+        dh0 = from_later
+        return self.finish_backward(rows, states, dgates, all_dw), dh0
 
     def _parts(self, a):
         """Views of the three parts of a (B, 3M)."""

@@ -5,6 +5,15 @@ from .activations import sigmoid
 from .recurrent import Recurrent
 
 
+def open_gates(parts):
+    """Put i, f and o through the sigmoid and g through tanh, in place; return all four."""
+    i, f, g, o = parts
+    for gate in (i, f, o):
+        gate[...] = sigmoid(gate)
+    array_module(g).tanh(g, out=g)
+    return i, f, g, o
+
+
 class LSTM(Recurrent):
     """i, f, g, o = the four parts of x_t W_ih + b_ih + h_{t-1} W_hh + b_hh,  all but g through the sigmoid, g through
     tanh;  c_t = f * c_{t-1} + i * g,  h_t = o * tanh(c_t),  y_t = h_t.
@@ -37,17 +46,15 @@ class LSTM(Recurrent):
         states, cells = self.new_states(x, h0), self.new_states(x, c0)  # (T + 1, B, M)
         for t, a in enumerate(gates):
             a += states[t] @ self.weight_hh.data  # (B, 4M)
-            i, f, g, o = self._parts(a)
-            for gate in (i, f, o):
-                gate[...] = sigmoid(gate)
-            xp.tanh(g, out=g)
-            c = f * cells[t] + i * g
-            h = o * xp.tanh(c)
-            cells[t + 1] = c if real is None else xp.where(real[t], c, cells[t])
-            states[t + 1] = h if real is None else xp.where(real[t], h, states[t])
+            i, f, g, o = open_gates(self._parts(a))
+            c_t = f * cells[t] + i * g
+            h_t = o * xp.tanh(c_t)
+            cells[t + 1] = c_t if real is None else xp.where(real[t], c_t, cells[t])
+            states[t + 1] = h_t if real is None else xp.where(real[t], h_t, states[t])
         y, h = self.outputs(states, real)
+        c = cells[-1].copy()
         self.save_for_backward(rows, states, cells, gates, real, output=y)
-        return y, h, cells[-1].copy()
+        return y, h, c
 
     def backward(self, dy, dh=None, dc=None):
         """dy (B, T, M), dh and dc (B, M) or None -> dx (B, T, d_in), dh0 (B, M), dc0 (B, M); adds dW and db."""
@@ -56,24 +63,24 @@ class LSTM(Recurrent):
         xp = array_module(dy)
         dy = self.time_first(dy)  # (T, B, M)
         dgates = xp.empty_like(gates)
-        dh = xp.zeros_like(states[0]) if dh is None else dh
-        dc = xp.zeros_like(states[0]) if dc is None else dc
+        h_from_later = xp.zeros_like(states[0]) if dh is None else dh
+        c_from_later = xp.zeros_like(states[0]) if dc is None else dc
         for t in reversed(range(len(dy))):
             i, f, g, o = self._parts(gates[t])
-            di, df, dg, do = self._parts(dgates[t])
             tanh_c = xp.tanh(cells[t + 1])
-            dh_t = dh + dy[t]
-            dc_t = dc + dh_t * o * (1 - tanh_c * tanh_c)
-            di[...] = dc_t * g * i * (1 - i)
-            df[...] = dc_t * cells[t] * f * (1 - f)
-            dg[...] = dc_t * i * (1 - g * g)
-            do[...] = dh_t * tanh_c * o * (1 - o)
+            dh_t = h_from_later + dy[t]
+            dc_t = c_from_later + dh_t * o * (1 - tanh_c * tanh_c)
             if real is not None:
-                dgates[t] *= real[t]
-            dh_before, dc_before = dgates[t] @ self.weight_hh.data.T, dc_t * f
-            dh = dh_before if real is None else xp.where(real[t], dh_before, dh)
-            dc = dc_before if real is None else xp.where(real[t], dc_before, dc)
-        return self.finish_backward(rows, states, dgates), dh, dc
+                dh_t *= real[t]
+                dc_t *= real[t]
+            di, df, dg, do = dc_t * g, dc_t * cells[t], dc_t * i, dh_t * tanh_c
+            through = (di * i * (1 - i), df * f * (1 - f), dg * (1 - g * g), do * o * (1 - o))
+            da = xp.concatenate(through, axis=-1, out=dgates[t])  # (B, 4M)
+            h_passed_on, c_passed_on = da @ self.weight_hh.data.T, dc_t * f
+            h_from_later = h_passed_on if real is None else xp.where(real[t], h_passed_on, h_from_later)
+            c_from_later = c_passed_on if real is None else xp.where(real[t], c_passed_on, c_from_later)
+        dh0, dc0 = h_from_later, c_from_later
+        return self.finish_backward(rows, states, dgates), dh0, dc0
 
     def _parts(self, a):
         """Views of the four parts of a (B, 4M)."""

@@ -84,19 +84,19 @@ class Recurrent(Module):
             gates += self.bias_ih.data
         return rows, gates.reshape(x.shape[1], len(x), -1)
 
-    def finish_backward(self, rows, states, dgates, dgates_hh=None):
+    def finish_backward(self, rows, states, dgates, all_dw=None):
         """Add all parameters' gradients from those of the gates, (T, B, G M), and return dx (B, T, d_in).
 
-        `dgates_hh` is the gradient of h W_hh + b_hh where that is not the one of x W_ih + b_ih.
+        `all_dw` is the gradient of h W_hh + b_hh where that is not the one of x W_ih + b_ih.
         """
         length, batch_size, width = dgates.shape
         dgates = dgates.reshape(-1, width)  # (T*B, G M)
-        dgates_hh = dgates if dgates_hh is None else dgates_hh.reshape(-1, width)
+        all_dw = dgates if all_dw is None else all_dw.reshape(-1, width)
         self.weight_ih.accumulate(rows.T @ dgates)
-        self.weight_hh.accumulate(states[:-1].reshape(-1, self.d_hidden).T @ dgates_hh)
+        self.weight_hh.accumulate(states[:-1].reshape(-1, self.d_hidden).T @ all_dw)
         if self.bias_ih is not None:
             self.bias_ih.accumulate(column_sums(dgates))
-            self.bias_hh.accumulate(column_sums(dgates_hh))
+            self.bias_hh.accumulate(column_sums(all_dw))
         return self.batch_first((dgates @ self.weight_ih.data.T).reshape(length, batch_size, self.d_in))
 
 

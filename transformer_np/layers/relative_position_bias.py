@@ -76,10 +76,10 @@ class RelativePositionBias(Module):
         self.save_for_backward(buckets, output=bias)
         return bias
 
-    def backward(self, dy):
-        """dy (1, H, T, S) -> None, since positions have no gradient; adds dE."""
-        (buckets,) = self.saved(dy)
-        xp = array_module(dy)
-        sums = [xp.bincount(buckets.ravel(), head.ravel(), minlength=self.n_buckets) for head in widen(dy[0])]
+    def backward(self, dbias):
+        """dbias (1, H, T, S) -> None, since positions have no gradient; adds dE."""
+        (buckets,) = self.saved(dbias)
+        xp = array_module(dbias)
+        sums = [xp.bincount(buckets.ravel(), head.ravel(), minlength=self.n_buckets) for head in widen(dbias[0])]
         self.weight.accumulate(xp.stack(sums, axis=1).astype(self.dtype))  # (n_buckets, H)
         return None

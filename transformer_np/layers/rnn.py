@@ -36,8 +36,8 @@ class RNN(Recurrent):
         states = self.new_states(x, h0)  # (T + 1, B, M)
         for t, a in enumerate(gates):
             a += states[t] @ self.weight_hh.data
-            h = xp.tanh(a, out=a) if self.activation == "tanh" else xp.maximum(a, 0, out=a)
-            states[t + 1] = h if real is None else xp.where(real[t], h, states[t])
+            h_t = xp.tanh(a, out=a) if self.activation == "tanh" else xp.maximum(a, 0, out=a)
+            states[t + 1] = h_t if real is None else xp.where(real[t], h_t, states[t])
         y, h = self.outputs(states, real)
         self.save_for_backward(rows, states, real, output=y)
         return y, h
@@ -49,14 +49,16 @@ class RNN(Recurrent):
         xp = array_module(dy)
         dy = self.time_first(dy)  # (T, B, M)
         dgates = xp.empty(dy.shape, dy.dtype)
-        dh = xp.zeros_like(states[0]) if dh is None else dh
+        from_later = xp.zeros_like(states[0]) if dh is None else dh
         for t in reversed(range(len(dy))):
-            h = states[t + 1]
-            slope = 1 - h * h if self.activation == "tanh" else h > 0
-            da = (dh + dy[t]) * slope
+            dh_t = from_later + dy[t]
             if real is not None:
-                da *= real[t]
+                dh_t *= real[t]
+            h_t = states[t + 1]
+            slope = 1 - h_t * h_t if self.activation == "tanh" else h_t > 0
+            da = dh_t * slope
             dgates[t] = da
-            dh_before = da @ self.weight_hh.data.T
-            dh = dh_before if real is None else xp.where(real[t], dh_before, dh)
-        return self.finish_backward(rows, states, dgates), dh
+            passed_on = da @ self.weight_hh.data.T
+            from_later = passed_on if real is None else xp.where(real[t], passed_on, from_later)
+        dh0 = from_later
+        return self.finish_backward(rows, states, dgates), dh0

@@ -112,7 +112,8 @@ class BERT(Module):
             raise ValueError(f"BERT: segments must have the shape of ids, {ids.shape}, got {segments.shape}")
         check_length(self.positions, ids.shape[1], 0)
         mask = real_tokens(self, "mask", ids, mask, self.pad_id)
-        x = self.positions(self.embedding(ids) + self.segment_embedding(segments))  # (B, S, D)
+        vectors = self.embedding(ids) + self.segment_embedding(segments)  # (B, S, D)
+        x = self.positions(vectors)
         return self.encoder(self.embedding_dropout(self.embedding_norm(x)), mask[:, None, None, :])
 
     def backward(self, dlogits):
@@ -124,9 +125,9 @@ class BERT(Module):
         else:
             dx = dlogits if self.heads is None else self.word_head.backward(dlogits)
         dx = self.embedding_norm.backward(self.embedding_dropout.backward(self.encoder.backward(dx)))
-        dx = self.positions.backward(dx)
-        self.segment_embedding.backward(dx)
-        self.embedding.backward(dx)
+        dvectors = self.positions.backward(dx)
+        self.segment_embedding.backward(dvectors)
+        self.embedding.backward(dvectors)
         return None
 
     def save(self, path):

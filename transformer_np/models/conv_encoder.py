@@ -34,7 +34,8 @@ class ConvBlock(Module):
         """x (B, T, D) -> y (B, T, D)."""
         both = self.conv(self.dropout(x), mask)  # (B, T, 2D)
         a, gate = both[..., : self.d_model], self.sigmoid(both[..., self.d_model :])
-        y = (x + a * gate) * constant(math.sqrt(0.5), x)
+        h = x + a * gate
+        y = h * constant(math.sqrt(0.5), h)
         self.save_for_backward(a, gate, output=y)
         return y
 

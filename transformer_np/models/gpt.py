@@ -61,10 +61,11 @@ class GPT(DecoderOnly):
     def embed(self, ids, positions):
         """ids (B, T), positions (1, T) or (B, T) -> x (B, T, D)."""
         positions = array_module(ids).broadcast_to(positions, ids.shape)
-        return self.dropout(self.embedding(ids) + self.positions(positions))
+        vectors = self.embedding(ids) + self.positions(positions)
+        return self.dropout(vectors)
 
     def embed_backward(self, dx):
         """dx (B, T, D) -> None; adds dE and dP."""
-        dx = self.dropout.backward(dx)
-        self.embedding.backward(dx)
-        self.positions.backward(dx)
+        dvectors = self.dropout.backward(dx)
+        self.embedding.backward(dvectors)
+        self.positions.backward(dvectors)

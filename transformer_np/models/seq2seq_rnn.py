@@ -34,32 +34,31 @@ class RecurrentStack(Module):
 
     def forward(self, x, states=None, mask=None):
         """x (B, T, D), states (B, n_states, D) or None for zeros -> y (B, T, D), the last states (B, n_states, D)."""
-        xp, last = array_module(x), []
+        xp, y, ends = array_module(x), x, []
         for i, layer in enumerate(self.layers):
-            if i > 0:
-                x = self.dropouts[i - 1](x)
+            inner = y if i == 0 else self.dropouts[i - 1](y)
             # Of each direction y, and its last states.
-            results = [direction(x, *self._first(states, i, j), mask=mask) for j, direction in enumerate(layer)]
-            x, *after = (xp.concatenate(parts, axis=-1) for parts in zip(*results, strict=True))
-            last += after
-        last = xp.stack(last, axis=1)  # (B, n_states, D)
-        self.save_for_backward(output=x)
-        return x, last
+            results = [direction(inner, *self._first(states, i, j), mask=mask) for j, direction in enumerate(layer)]
+            y, *after = (xp.concatenate(parts, axis=-1) for parts in zip(*results, strict=True))
+            ends += after
+        last = xp.stack(ends, axis=1)  # (B, n_states, D)
+        self.save_for_backward(output=y)
+        return y, last
 
     def backward(self, dy, dlast=None):
         """dy (B, T, D), dlast (B, n_states, D) or None for zeros -> dx (B, T, D), dstates (B, n_states, D)."""
         self.saved(dy)
-        xp, dfirst = array_module(dy), []
+        xp, starts = array_module(dy), []
         for i in reversed(range(len(self.layers))):
-            dx, dbefore = 0, []
+            results = []
             for j, direction in enumerate(self.layers[i]):
                 half = slice(j * self.width, (j + 1) * self.width)
-                ddirection, *d = direction.backward(dy[..., half], *self._first(dlast, i, j))
-                dx = ddirection + dx
-                dbefore.append(d)
-            dfirst = [xp.concatenate(parts, axis=-1) for parts in zip(*dbefore, strict=True)] + dfirst
-            dy = self.dropouts[i - 1].backward(dx) if i > 0 else dx
-        return dy, xp.stack(dfirst, axis=1)
+                results.append(direction.backward(dy[..., half], *self._first(dlast, i, j)))
+            of_inner, *before = zip(*results, strict=True)  # of each direction dinner, and its first states' gradients
+            dinner = sum(of_inner)
+            starts = [xp.concatenate(parts, axis=-1) for parts in before] + starts
+            dy = self.dropouts[i - 1].backward(dinner) if i > 0 else dinner
+        return dy, xp.stack(starts, axis=1)
 
     def _first(self, states, i, j):
         """The states of layer i that belong to direction j: a list of (B, width); none where `states` is None."""
@@ -148,7 +147,8 @@ class Seq2SeqRNN(Module):
     def encode(self, src, src_mask=None):
         """src (B, S) -> memory (B, n_states + S, D), or without attention (B, n_states, D); and src_mask (B, S)."""
         src_mask = real_tokens(self, "src_mask", src, src_mask, self.pad_id)
-        vectors, states = self.encoder(self.src_dropout(self.src_embedding(src)), mask=src_mask)
+        embedded = self.src_dropout(self.src_embedding(src))  # (B, S, D)
+        vectors, states = self.encoder(embedded, mask=src_mask)
         if self.attention is None:
             return states, src_mask
         return array_module(src).concatenate([states, vectors], axis=1), src_mask
@@ -167,28 +167,32 @@ class Seq2SeqRNN(Module):
             states, vectors = memory[:, : self.decoder.n_states], memory[:, self.decoder.n_states :]
         if cache is None:
             tgt_mask = real_tokens(self, "tgt_mask", tgt, tgt_mask, self.pad_id)
-        x, states = self.decoder(self.tgt_dropout(self.tgt_embedding(tgt)), states, tgt_mask)  # (B, T, D)
+        embedded = self.tgt_dropout(self.tgt_embedding(tgt))  # (B, T, D)
+        decoded, states = self.decoder(embedded, states, tgt_mask)  # (B, T, D)
         if cache is not None:
             cache.states, cache.vectors, cache.length = states, vectors, cache.length + tgt.shape[1]
-        if self.attention is not None:
-            context = self.attention(x, vectors, vectors, src_mask[:, None, None, :])  # (B, T, D)
-            x = self.tanh(self.combine(array_module(x).concatenate([x, context], axis=-1)))  # (B, T, D)
-        return self.output_dropout(x)
+        if self.attention is None:
+            return self.output_dropout(decoded)
+        context = self.attention(decoded, vectors, vectors, src_mask[:, None, None, :])  # (B, T, D)
+        both = array_module(decoded).concatenate([decoded, context], axis=-1)  # (B, T, 2D)
+        return self.output_dropout(self.tanh(self.combine(both)))
 
     def backward(self, dlogits):
         """dlogits (B, T, V) -> (None, None); adds every parameter's gradient."""
         (src_shape,) = self.saved(dlogits)
-        dvectors = array_module(dlogits).zeros((*src_shape, self.d_model), dlogits.dtype)  # (B, S, D)
-        dx = self.output_dropout.backward(self.output.backward(dlogits))  # (B, T, D)
-        if self.attention is not None:
-            dboth = self.combine.backward(self.tanh.backward(dx))  # (B, T, 2D)
-            dx, dcontext = dboth[..., : self.d_model], dboth[..., self.d_model :].copy()
+        d = self.output_dropout.backward(self.output.backward(dlogits))  # (B, T, D)
+        if self.attention is None:
+            ddecoded = d
+            dvectors = array_module(d).zeros((*src_shape, self.d_model), d.dtype)  # (B, S, D)
+        else:
+            dboth = self.combine.backward(self.tanh.backward(d))  # (B, T, 2D)
+            dcontext = dboth[..., self.d_model :].copy()
             dquery, dkey, dvalue = self.attention.backward(dcontext)
-            dx, dvectors = dx + dquery, dkey + dvalue
-        dx, dstates = self.decoder.backward(dx)
-        self.tgt_embedding.backward(self.tgt_dropout.backward(dx))
-        dx, _ = self.encoder.backward(dvectors, dstates)
-        self.src_embedding.backward(self.src_dropout.backward(dx))
+            ddecoded, dvectors = dboth[..., : self.d_model] + dquery, dkey + dvalue
+        dembedded, dstates = self.decoder.backward(ddecoded)
+        self.tgt_embedding.backward(self.tgt_dropout.backward(dembedded))
+        dembedded, _ = self.encoder.backward(dvectors, dstates)
+        self.src_embedding.backward(self.src_dropout.backward(dembedded))
         return None, None
 
     def save(self, path):

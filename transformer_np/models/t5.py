@@ -115,17 +115,19 @@ class T5(Module):
         if tgt_mask is not None:
             may_look = may_look & real_tokens(self, "tgt_mask", tgt, tgt_mask, self.pad_id)[:, None, None, :]
         x = self.tgt_dropout(self.tgt_embedding(tgt))  # (B, T, D)
-        x = self.output_dropout(self.decoder(x, memory, may_look, src_mask[:, None, None, :], cache))
+        y = self.output_dropout(self.decoder(x, memory, may_look, src_mask[:, None, None, :], cache))
         if cache is not None:
             cache.length = n_keys
-        x *= self.output_scale
-        return x
+        scaled = y
+        scaled *= self.output_scale
+        return scaled
 
     def backward(self, dlogits):
         """dlogits (B, T, V) -> (None, None); adds every parameter's gradient."""
-        dx = self.output.backward(dlogits)
-        dx *= self.output_scale
-        dx, dmemory = self.decoder.backward(self.output_dropout.backward(dx))
+        dscaled = self.output.backward(dlogits)
+        dy = dscaled
+        dy *= self.output_scale
+        dx, dmemory = self.decoder.backward(self.output_dropout.backward(dy))
         self.tgt_embedding.backward(self.tgt_dropout.backward(dx))
         dx = self.encoder.backward(self.memory_dropout.backward(dmemory))
         self.src_embedding.backward(self.src_dropout.backward(dx))

@@ -6,9 +6,9 @@ from collections import defaultdict
 def gradient_pairs(records, aliases):
     """Return {number of a record of forward: number of the record that holds its gradient}.
 
-    Changes in place finish a value, they make no new one: `dx = ..; dx -= ..; dx /= ..` is one value, the last. A name
-    that is set several times, as in a loop, has its gradients in reverse order: the last dX belongs to the first X. Where
-    the first dX is given to backward as an argument, it belongs to the last X, which forward returned.
+    Changes in place finish a value, they make no new one: `dx = ..; dx -= ..; dx /= ..` is one value, the last.
+    A name that is set several times, as in a loop, has its gradients in reverse order: the last dX belongs to the first
+    X. Where the first dX is given to backward as an argument, it belongs to the last X, which forward returned.
     Pairs are made between arrays of one shape only.
     """
     values, gradients = _versions(records, aliases)

@@ -49,14 +49,16 @@ class Recorder:
     `replace(call, variable, count, value)` is asked about every array that a method of these objects sets, count being
     how often this call has set that name. Unless None, what it returns takes the array's place: so a test can move one
     number in the middle of a model. keep=False records nothing.
-    `records` are the results; `aliases` the further names that an array was given as it stood, (dotted name,
-    variable, number of the record, how many records there were); `products` the matrix products as (phase, dotted name, shapes, statement).
+    `records` are the results; `aliases` the further names that an array was given as it stood, (dotted name, variable,
+    number of the record, how many records there were); `products` the matrix products, (phase, dotted name, shapes of
+    the two sides, statement).
     """
 
     def __init__(self, objects, replace=None, keep=True):
         self.objects, self.replace, self.keep = objects, replace, keep
         self.phase = "forward"
         self.records, self.products, self.visits, self.aliases = [], [], [], []
+        self.blank = {}  # id -> array that is being filled, part by part
         self.latest = {}  # (dotted name, variable) -> (number of the record, the object itself)
         self.n_calls = Counter()  # of each object's methods
 
@@ -162,6 +164,9 @@ class Visit:
         if name not in self.values or name == "_":
             return
         value = self.values[name]
+        if statement.blank or id(value) in self.recorder.blank:
+            self.recorder.blank[id(value)] = value
+            return
         if statement.loops and self.objects.get(name) is value:
             return  # a loop that ends comes by its head once more, and sets nothing
         other = None if i is None else self.name_of(value)
@@ -202,15 +207,24 @@ class Visit:
         elif returned is None:
             self.pending = statements
             self._finish()
+        if not self.inside:
+            self._filled()
         if value is not None:
             self._returned(value, returned)
         if recorder.visits and recorder.visits[-1] is self:
             recorder.visits.pop()
 
+    def _filled(self):
+        """Record the arrays that were filled part by part, now that they are full."""
+        for name, value in list(self.values.items()):
+            if self.recorder.blank.pop(id(value), None) is not None:
+                self._set(name, value, "returned", None)
+
     def _returned(self, value, statement):
         """Record the values of a `return` that have no name of their own."""
         names = (None,) if statement is None or statement.returned is None else statement.returned
         source = None if statement is None else (statement, 0, self._inputs(statement, None, self.known))
+        names = names or (None,)
         several = isinstance(value, tuple) and len(names) > 1
         parts = zip(value, names, strict=False) if several else [(value, names[0])]
         for i, (part, name) in enumerate(parts):

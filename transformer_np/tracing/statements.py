@@ -32,6 +32,7 @@ class Statement:
     reads: the names it reads; parts: the same for each target, where a tuple is assigned to a tuple.
     returned: for a `return`, the name of each value, None for one without. letters: the shapes in its comment.
     loops: whether it is the head of a `for`, which comes by once more when the loop ends, and then sets nothing.
+    blank: whether what it sets comes from `empty` or `empty_like`: arrays that hold nothing yet.
     """
 
     source: str
@@ -44,6 +45,7 @@ class Statement:
     products: tuple = ()
     loops: bool = False
     parts: tuple = ()
+    blank: bool = False
 
     def reads_for(self, i):
         """What is read for target number i; for all of them with None."""
@@ -166,6 +168,7 @@ def _read(node, head, me, source, letters):
         tuple(p for n in inner if (p := _product(n))),
         isinstance(node, (ast.For, ast.AsyncFor)),
         _parts(node, me),
+        isinstance(node, ast.Assign) and any(_is_empty(v) for v in getattr(node.value, "elts", [node.value])),
     )
 
 
@@ -238,6 +241,10 @@ def _parts(node, me):
     if len(targets) != len(node.value.elts) or not all(isinstance(t, (ast.Name, ast.Attribute)) for t in targets):
         return ()
     return tuple(_reads([value], me) for value in node.value.elts)
+
+
+def _is_empty(node):
+    return isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("empty", "empty_like")
 
 
 def _returned(value):

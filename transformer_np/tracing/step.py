@@ -17,8 +17,8 @@ class Step:
     role: "argument", "assigned", "returned", or "gradient" for that of a parameter, after something was added to it.
     value: the array, read-only; arrays of a GPU are brought here. source, file, line: the statement that made it.
     inputs: the names of the steps and parameters that the statement read, and of what the calls in it returned.
-    letters: the shape in letters, where a comment in the source gives it. call: the how-manieth call, from 0, of a method
-    of this layer it belongs to.
+    letters: the shape in letters, where a comment in the source gives it. call: to which call of a method of this layer
+    it belongs, counted from 0.
     """
 
     index: int

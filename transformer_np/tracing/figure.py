@@ -2,7 +2,7 @@
 
 from html import escape
 
-WIDTH, HEIGHT, GAP = 136, 30, 13  # of a box, and between two
+WIDTH, HEIGHT, GAP = 148, 30, 13  # of a box, and between two
 LANE = 17  # between a box and the path around it
 PAD = 13  # between the frame of a stack and what is inside
 
@@ -97,7 +97,7 @@ class Figure:
         )
         self.shapes.append(
             f'{self._open(box, stack)}<rect x="{left:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="5"/>{label}'
-            f'<text class="mark" x="{left + width - 9:g}" y="{y + 11:g}"></text></g>'
+            f'<text class="mark" x="{left + width - 7:g}" y="{y + 10:g}"></text></g>'
         )
         if any("cross_attention" in c for c in box.covers):
             self.cross = (left, y + height / 2)

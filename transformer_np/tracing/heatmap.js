@@ -78,7 +78,8 @@ class Heatmap {
   // Whether the tiles need more room than half a window to stand side by side with their labels.
   get broad() {
     const s = this.sheet();
-    return s.tiles > 1 && Boolean(this.labels(-1, s.columns)) && s.tiles * (s.columns * 8 + 12) > 360;
+    const half = document.getElementById("main").clientWidth / 2 - 84;
+    return s.tiles > 1 && Boolean(this.labels(-1, s.columns)) && s.tiles * (s.columns * 8 + 8) > half;
   }
 
   // Rows, columns and tiles of what is shown: the last two axes, side by side for each entry of the axis before.
@@ -104,7 +105,7 @@ class Heatmap {
     const columnLabels = this.labels(-1, s.columns);
     s.left = rowLabels ? Math.min(96, wide(rowLabels) + 6) : 2;
     s.head = s.tiles > 1 ? 16 : 0;
-    s.gap = s.tiles > 1 ? 12 : 0;
+    s.gap = s.tiles > 1 ? 8 : 0;
     const room = width - s.left - 2;
     const least = columnLabels ? 8 : 3;
     let across = Math.max(1, Math.min(s.tiles, Math.floor((room + s.gap) / (s.columns * least + s.gap))));

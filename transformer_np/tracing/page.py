@@ -16,7 +16,7 @@ from .scenes import scenes_of, title_of
 
 FOLDER = Path(__file__).parent
 STYLE, SCRIPTS = "steps.css", ("numbers.js", "origins.js", "heatmap.js", "steps.js")
-NUMBERS = 750_000  # as many fit into about 2.7 MB; a longer trace shows the beginnings of its largest arrays
+NUMBERS = 800_000  # other than zero: as many fit into 3 MB; a longer trace shows the beginnings of its largest arrays
 CHECKED = 2_000_000  # parameters; a larger model is not gradient-checked unless asked
 KINDS = {"b": "bool", "i": "int", "u": "int"}
 
@@ -52,8 +52,8 @@ def page_of(
     src_tokens, tgt_tokens: labels of the positions, one list, or one for each sentence; those of `trace.tokens` by
     default. src_vocabulary, tgt_vocabulary: labels of the rows of embeddings and of the columns of logits.
     check: whether to gradient-check every layer for its badge (a few seconds for a small model); by default unless the
-    model is large. numbers: how many numbers the page may hold; of larger arrays it then shows the first rows and
-    columns, and says so.
+    model is large. numbers: how many numbers other than zero the page may hold; beyond that it shows the first rows and
+    columns of the largest arrays, and says so.
     """
     page = Page(trace, _sentences(trace, src_tokens, tgt_tokens), (src_vocabulary, tgt_vocabulary), numbers)
     if check is None:
@@ -160,7 +160,7 @@ class Page:
         """Return the number of the view that shows an array with the labels of its axes."""
         parameter = parameter or self._is_parameter(module, variable)
         axes = self.axes.of(array.shape, variable, module, parameter)
-        kept = array[tuple(slice(0, n) for n in self._kept(array.shape))]
+        kept = array[_corner(array.shape, self.edge)]
         key = (self.pack.add(kept), array.shape, tuple(axes), array.dtype.kind, letters)
         if key not in self._numbers:
             self._numbers[key] = len(self.views)
@@ -181,18 +181,14 @@ class Page:
         name = f"{module}.{variable[1:]}" if module else variable[1:]
         return variable.startswith("d") and name in self.trace.parameters
 
-    def _kept(self, shape):
-        return shape if self.edge is None else tuple(min(n, self.edge) for n in shape)
-
     def _edge(self, numbers):
         """The most entries of an axis that can be kept; None for all of them."""
-        shapes = {}
+        arrays = {}
         for scene in self.scenes:
-            arrays = [s.value for s in scene.outputs] + [a for _, a in scene.inputs]
-            for array in arrays:
-                shapes[array.tobytes()] = array.shape
+            for array in [s.value for s in scene.outputs] + [a for _, a in scene.inputs]:
+                arrays[array.tobytes()] = array
         for edge in (None, 512, 384, 256, 192, 128, 96, 64, 48, 32, 24, 16, 8):
-            if sum(np.prod([n if edge is None else min(n, edge) for n in s]) for s in shapes.values()) <= numbers:
+            if sum(np.count_nonzero(a[_corner(a.shape, edge)]) for a in arrays.values()) <= numbers:
                 return edge
         return 8
 
@@ -225,3 +221,8 @@ class Page:
         called = re.findall(r"self\.([A-Za-z_][\w.]*?)(?:\.(?:forward|backward))?\(", step.source)
         start = f"{step.module}." if step.module else ""
         return next((start + c for c in called if start + c in self.outline.kinds), None)
+
+
+def _corner(shape, edge):
+    """The slices of the first `edge` entries along each axis."""
+    return tuple(slice(0, edge) for _ in shape)

@@ -22,8 +22,8 @@ class Viewer {
     Object.assign(this, { page, numbers, at: 0, sentence: 0, layerOf: {}, maps: [] });
     this.batch = Math.max(1, ...["src", "tgt"].map((side) => page.tokens[side].length));
     const shapes = page.scenes.filter((s) => s.enters && s.module === "").flatMap((s) => s.outputs);
-    const first = shapes.length ? page.views[shapes[0].view].shape : [];
-    if (first.length >= 2) this.batch = first[0];
+    const first = shapes.length ? page.views[shapes[0].view] : { shape: [] };
+    if (first.shape.length >= (first.kind === "int" ? 2 : 3)) this.batch = first.shape[0];
     this.begin = {};
     page.scenes.forEach((scene, i) => (this.begin[scene.phase] ??= i));
     page.stacks.forEach((_, k) => (this.layerOf[k] = 0));
@@ -39,12 +39,14 @@ class Viewer {
     return chosen || (window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
   }
 
+  // "(B, H, T, S)": from the comment beside the statement, or from sizes that stand for one thing only.
   letters(view) {
-    if (view.letters && !view.letters.includes("...")) return view.letters;
+    const { shape } = view;
+    if (view.letters) return view.letters.replace("(..., ", `(${["", "B, ", "B, H, "][shape.length - 2] || ""}`);
     const known = this.page.letters;
-    const one = (n, axis) => (n === 1 ? (axis === 0 && view.shape.length > 2 ? known[1] || "1" : "1") : known[n]);
-    const found = view.shape.map(one);
-    return view.shape.length > 1 && found.every(Boolean) ? `(${found.join(", ")})` : view.letters || "";
+    const found = shape.map((n, axis) => (n === 1 && axis ? "1" : known[n]));
+    const strange = found.some((letter, axis) => !letter || (letter === "B" && axis));
+    return strange || shape.length < 2 || (shape.length === 2 && !/[DFV]/.test(found)) ? "" : `(${found.join(", ")})`;
   }
 
   shapeText(view) {
@@ -113,9 +115,9 @@ class Viewer {
     const actions = {
       ArrowRight: () => this.show(this.at + 1), ArrowLeft: () => this.show(this.at - 1),
       Home: () => this.show(0), End: () => this.show(this.page.scenes.length - 1),
-      PageDown: () => this.layer(1), PageUp: () => this.layer(-1),
       f: () => this.show(this.begin.forward ?? 0), b: () => this.show(this.begin.backward ?? this.at),
     };
+    if (event.shiftKey) Object.assign(actions, { ArrowRight: () => this.layer(1), ArrowLeft: () => this.layer(-1) });
     const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (!action || (onSlider && event.key.startsWith("Arrow"))) return;
     event.preventDefault();
@@ -243,8 +245,8 @@ class Viewer {
       group.setAttribute("aria-label", boxes[k].label + (badge ? `, ${BADGES[badge.status].text}` : ""));
     });
     get("model").dataset.phase = scene.phase;
-    get("direction").textContent = scene.phase === "backward" ? "Backward: gradients come down, from the loss to the embeddings."
-      : "Forward: numbers go up, from the tokens to the loss.";
+    get("direction").textContent = scene.phase === "backward" ? "Backward: gradients flow down, the last layer first."
+      : scene.phase === "loss" ? "Loss: how far the model is from what it should say." : "Forward: numbers flow up, layer by layer.";
   }
 
   // ---- a scene
@@ -339,8 +341,11 @@ class Viewer {
     const shapes = this.shapes(scene);
     if (shapes) box.append(element("p", { class: "shapes" }, shapes));
     if (scene.words) box.append(element("p", { class: "words" }, scene.words));
-    if (scene.enters) box.append(element("p", { class: "words" }, `The call begins: ${scene.method} of this ${scene.kind} is given`
-      + ` ${scene.outputs.map((o) => o.variable).join(", ")}.`));
+    if (scene.enters) {
+      const names = scene.outputs.map((o) => o.variable).join(", ");
+      const on = this.at === 0 ? " Press → or Next: all that the model does follows, a statement at a time." : "";
+      box.append(element("p", { class: "words" }, `The call begins: ${scene.method} of this ${scene.kind} is given ${names}.${on}`));
+    }
     if (scene.source) {
       box.append(element("p", { class: "source" }, element("code", {}, scene.source), element("span", {}, ` ${scene.place}`)));
     }
@@ -389,7 +394,7 @@ class Viewer {
     const origins = new Origins(this.numbers, scene.inputs.map((x) => views[x.view]));
     const inputs = [];
     const makes = element("section", { class: "makes", "aria-label": scene.enters ? "Given" : "Made" },
-      element("h3", {}, scene.enters ? "Given" : scene.phase === "backward" ? "Makes: the gradient" : "Makes"));
+      element("h3", {}, scene.enters ? "Given" : "Makes"));
     for (const output of scene.outputs) {
       const from = element("p", { class: "from" });
       const pair = element("div", { class: "pair" });
@@ -441,6 +446,7 @@ class Viewer {
       const view = this.page.views[input.view];
       return found.has(k) ? inWords(this.last(input.name), view, found.get(k), (axis, i) => this.labels(view, axis, null, i)) : null;
     }).filter(Boolean);
+    if ([...found.values()].every((set) => !set.size)) return "From nothing in this statement.";
     return words.length ? `From ${words.join(output.tree[0] === "product" ? " · " : ", ")}` : "";
   }
 }

@@ -146,12 +146,11 @@ class BlockwiseAttention(Module):
                 allowed = (s <= t + earlier) if allowed is None else allowed & (s <= t + earlier)
             yield columns, allowed
 
-    @staticmethod
-    def _scores(q_rows, k, bias, rows, columns, allowed):
+    def _scores(self, q_rows, k, bias, rows, columns, allowed):
         """Return the scores of one block (..., t, s), -inf where a query may not look."""
-        scores = widen(q_rows @ k[..., columns, :].swapaxes(-1, -2))
+        tile = widen(q_rows @ k[..., columns, :].swapaxes(-1, -2))
         if bias is not None:
-            scores += tile_of(bias, rows, columns)
+            tile += tile_of(bias, rows, columns)
         if allowed is not None:
-            array_module(scores).copyto(scores, -math.inf, where=~allowed)
-        return scores
+            array_module(tile).copyto(tile, -math.inf, where=~allowed)
+        return tile

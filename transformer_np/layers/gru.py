@@ -69,8 +69,9 @@ class GRU(Recurrent):
             du_n = dn * (1 - n * n)
             dr = du_n * w_n[t]
             through = dr * r * (1 - r), dz * z * (1 - z)
-            du = xp.concatenate((*through, du_n), axis=-1, out=dgates[t])  # (B, 3M)
-            dw = xp.concatenate((*through, du_n * r), axis=-1, out=all_dw[t])
+            du = xp.concatenate((*through, du_n), axis=-1)  # (B, 3M)
+            dw = xp.concatenate((*through, du_n * r), axis=-1)
+            dgates[t], all_dw[t] = du, dw
             passed_on = dh_t * z + dw @ self.weight_hh.data.T
             from_later = passed_on if real is None else xp.where(real[t], passed_on, from_later)
         dh0 = from_later

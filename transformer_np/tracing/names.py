@@ -1,10 +1,11 @@
 """Names for what a method returns without naming it: y, if backward is given dy; dx, if forward is given x."""
 
+import inspect
+
 
 def arguments_of(thing, method):
     """Return the names of a method's arguments, without the object itself; none where Python cannot tell."""
-    function = getattr(type(thing), method, None)
-    code = getattr(function, "__code__", None)
+    code = getattr(inspect.unwrap(getattr(type(thing), method, None)), "__code__", None)
     return () if code is None else code.co_varnames[1 : code.co_argcount]
 
 

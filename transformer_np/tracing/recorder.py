@@ -8,6 +8,7 @@ import inspect
 import sys
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from ..module import Parameter
 from .names import name_of_gradient, name_of_output
 from .statements import statements_of
 
+# On a GPU some methods are replaced by functions of this file, which take the layer as their first argument.
+KERNELS = str(Path(contract.__file__).with_name("kernels.py"))
 SKIPPED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -75,7 +78,7 @@ class Recorder:
         code = frame.f_code
         if event != "call" or not code.co_argcount or code.co_flags & SKIPPED:
             return None
-        if code.co_filename == contract.__file__ or not _is_method(code):
+        if code.co_filename == contract.__file__ or not (_is_method(code) or code.co_filename == KERNELS):
             return None
         me = frame.f_locals.get(code.co_varnames[0])
         name, known = self.objects.get(id(me), (None, None))
@@ -93,6 +96,8 @@ class Visit:
     def __init__(self, recorder, frame, me, name):
         self.recorder, self.me, self.module = recorder, me, name
         self.kind, self.method, self.file = type(me).__name__, frame.f_code.co_name, frame.f_code.co_filename
+        if self.file == KERNELS:
+            self.method = "backward" if self.method.endswith("_backward") else "forward"
         self.number = recorder.n_calls[id(me)]
         recorder.n_calls[id(me)] += 1
         caller = recorder.visits[-1] if recorder.visits else None

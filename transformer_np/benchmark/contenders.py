@@ -45,8 +45,9 @@ def numpy_step(size, threads, **options):
     from ..losses import CrossEntropy
     from ..models import Transformer
     from ..optim import Adam
-    from ..training import TrainStep
+    from ..training import TrainStep, keep_freed_memory
 
+    keep_freed_memory()  # as `train` does
     model = Transformer(
         size.vocab_size,
         size.vocab_size,

@@ -175,7 +175,9 @@ def test_configs_that_do_not_fit(gpt, changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "'linear' have no counterpart"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "'dynamic' have no counterpart"),
+        ({"rope_scaling": {"type": "linear"}}, "factor must be a number"),
+        ({"rope_scaling": {"type": "linear", "factor": 0.5}}, "factor of scaling must be at least 1, got 0.5"),
         ({"rope_parameters": {"rope_type": "yarn"}}, "'yarn' have no counterpart"),
         ({"rope_parameters": 3}, "rope_parameters must be an object"),
         ({"rope_parameters": {"rope_theta": "x"}}, "rope_theta must be a number"),

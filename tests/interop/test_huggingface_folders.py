@@ -7,6 +7,7 @@ import pytest
 
 import transformer_np as tnp
 from transformer_np.interop import huggingface
+from transformer_np.layers.rotary import rotary_angles
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 torch = pytest.importorskip("torch")
@@ -205,3 +206,39 @@ def test_bodies_without_a_head_lack_the_prefix(tmp_path, name, kind):
     body = getattr(transformers, kind).from_pretrained(tmp_path / "seed", dtype=torch.float64)
     body.save_pretrained(tmp_path / "body")
     assert_close(our_outputs(huggingface.load(tmp_path / "body")), our_outputs(ours(name)))
+
+
+SCALINGS = {
+    "linear": {"kind": "linear", "factor": 4.0},
+    "llama3": {  # of the 8 frequencies some stay, some are slowed down, and one lies in between
+        "kind": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_len": 64,
+    },
+}
+
+
+@pytest.mark.parametrize("scaling", SCALINGS.values(), ids=SCALINGS)
+def test_scaled_rotary_positions_turn_as_those_of_transformers(tmp_path, scaling):
+    """Their frequencies are float32's: so 1e-6 for them, and for the logits of a float32 model 1e-4."""
+    import transformers
+
+    sizes = {**LLAMA, "d_model": 64, "max_len": 256}
+    model = tnp.Llama(**sizes, rotary_scaling=scaling).eval()
+    rng = np.random.default_rng(4)
+    for p in model.parameters():
+        p.data += (0.1 * rng.standard_normal(p.shape)).astype("float32")
+    huggingface.save(model, tmp_path)
+    twin = transformers.LlamaForCausalLM.from_pretrained(tmp_path, dtype=torch.float32, local_files_only=True)
+    frequencies = rotary_angles(1, 16, scaling=scaling)  # (8,): the angles at position 1
+    np.testing.assert_allclose(frequencies, twin.model.rotary_emb.inv_freq.numpy(), rtol=1e-6)
+    plain = rotary_angles(1, 16)
+    assert (frequencies < plain).any()
+    ids = rng.integers(0, 11, (2, 200))
+    theirs = twin(input_ids=torch.tensor(ids)).logits.detach().numpy()
+    np.testing.assert_allclose(model(ids), theirs, rtol=0, atol=1e-4 * abs(theirs).max())
+    again = huggingface.load(tmp_path)
+    assert again.config["rotary_scaling"] == scaling
+    np.testing.assert_array_equal(again.eval()(ids), model(ids))

@@ -92,6 +92,7 @@ def test_there_and_back(tmp_path, tie):
         ({"max_len": None}, "max_len=None"),
         ({"d_head": 6}, "d_head=6"),
         ({"rotary_base": 5e5}, "rotary_base=500000"),
+        ({"rotary_scaling": {"kind": "linear", "factor": 2.0}}, "rotary_scaling="),
     ],
     ids=str,
 )

@@ -5,6 +5,7 @@ import pytest
 from finite_differences import assert_gradients
 
 from transformer_np.layers import RotaryPositions
+from transformer_np.layers.rotary import scale_frequencies
 
 B, H, T, K = 2, 3, 5, 8
 LAYOUTS = ["interleaved", "halves"]
@@ -117,3 +118,45 @@ def test_bad_arguments_are_named():
     for call, message in cases:
         with pytest.raises(ValueError, match=message):
             call()
+
+
+LLAMA3 = {"kind": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_len": 8192}
+
+
+def test_linear_scaling_is_a_slower_walk():
+    x = np.random.default_rng(5).standard_normal((1, 1, 4, K))
+    slow = RotaryPositions(K, scaling={"kind": "linear", "factor": 3.0}).forward(x, positions=np.array([0, 3, 6, 9]))
+    np.testing.assert_allclose(slow, RotaryPositions(K).forward(x), rtol=0, atol=1e-14)
+
+
+def test_llama3_scaling_by_hand():
+    """Wavelengths 2 pi / f against 8192 / 4 = 2048 and 8192 / 1: shorter ones are kept, longer ones 8 times slower."""
+    plain = 10000.0 ** (-np.arange(0, 10, 2) / 8)  # wavelengths 6.28, 62.8, 628, 6283, 62832
+    share = (8192 * 1e-3 / (2 * np.pi) - 1) / 3  # of f = 1e-3, which turns 1.3 times
+    expected = [1.0, 0.1, 0.01, 1e-3 * (share + (1 - share) / 8), 1e-4 / 8]
+    scaled = scale_frequencies(plain, **LLAMA3)
+    np.testing.assert_allclose(scaled, expected, rtol=1e-13)
+    assert 0 < share < 1
+
+
+@pytest.mark.parametrize("scaling", [{"kind": "linear", "factor": 3.0}, {**LLAMA3, "original_max_len": 16}], ids=str)
+def test_gradients_with_scaling(scaling):
+    x = np.random.default_rng(6).standard_normal((B, H, T, K))
+    assert_gradients(RotaryPositions(K, scaling=scaling), (x,))
+
+
+@pytest.mark.parametrize(
+    ("scaling", "message"),
+    [
+        ("linear", "scaling must be None or a dict whose kind is one of 'linear', 'llama3', got 'linear'"),
+        ({"kind": "yarn", "factor": 2.0}, "'yarn'"),
+        ({"kind": "linear"}, "'linear' takes factor, got nothing"),
+        ({"kind": "linear", "factor": 2.0, "beta": 1}, "takes factor, got factor, beta"),
+        ({"kind": "linear", "factor": 0.5}, "factor of scaling must be at least 1, got 0.5"),
+        ({**LLAMA3, "low_freq_factor": 4.0}, "0 < low_freq_factor < high_freq_factor, got 4.0 and 4.0"),
+    ],
+    ids=str,
+)
+def test_scalings_that_make_no_sense(scaling, message):
+    with pytest.raises(ValueError, match=message):
+        RotaryPositions(K, scaling=scaling)

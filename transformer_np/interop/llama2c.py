@@ -77,7 +77,14 @@ def _config(model):
     config = dict(model.config)
     attention = model.layers[0].self_attention
     config["n_kv_heads"], config["d_ff"] = attention.n_kv_heads, model.layers[0].feed_forward.linear1.d_out
-    needed = {"layout": "interleaved", "rotary_base": ROTARY_BASE, "eps": EPS, "activation": "silu", "window": None}
+    needed = {
+        "layout": "interleaved",
+        "rotary_base": ROTARY_BASE,
+        "rotary_scaling": None,
+        "eps": EPS,
+        "activation": "silu",
+        "window": None,
+    }
     unlike = [name for name, value in needed.items() if config[name] != value]
     if attention.d_head * attention.n_heads != config["d_model"]:
         unlike.append("d_head")

@@ -43,7 +43,7 @@ class MultiHeadAttention(Module):
     one is multi-query attention). W_K and W_V are then G K wide, and so is a cache of them.
     d_head=K: the width of a head, where it is not D / H; W_Q is H K wide, and W_O (H K, D).
     rotary="interleaved" or "halves": queries and keys turn by their positions (see RotaryPositions): 0, 1, 2 .., or the
-    integers `positions` (T,) or (B, T) given to forward.
+    integers `positions` (T,) or (B, T) given to forward. rotary_base, rotary_scaling: its base and scaling.
     scale and the `bias` given to forward: see ScaledDotProductAttention.
     attention="blockwise": the same result in memory that grows with T + S, not T S, from blocks of `block` queries and
     keys; causal=True then stands for a look-ahead mask, which is never made. `weights` stays None. See
@@ -69,6 +69,7 @@ class MultiHeadAttention(Module):
         d_value=None,
         rotary=None,
         rotary_base=10000.0,
+        rotary_scaling=None,
         scale=None,
         attention="plain",
         block=128,
@@ -100,8 +101,8 @@ class MultiHeadAttention(Module):
         self.w_v = Linear(d_value, n_kv_heads * d_head, bias, **options)
         self.rotary_q = self.rotary_k = None
         if rotary is not None:
-            self.rotary_q = RotaryPositions(d_head, rotary, base=rotary_base, dtype=dtype)
-            self.rotary_k = RotaryPositions(d_head, rotary, base=rotary_base, dtype=dtype)
+            turning = {"base": rotary_base, "scaling": rotary_scaling, "dtype": dtype}
+            self.rotary_q, self.rotary_k = (RotaryPositions(d_head, rotary, **turning) for _ in range(2))
         if attention == "plain":
             self.attention = ScaledDotProductAttention(dropout, scale=scale, **options)
         else:

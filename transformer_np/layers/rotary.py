@@ -1,5 +1,7 @@
 """Rotary positions: turn queries and keys by an angle that grows with the position, so that scores see distances."""
 
+import math
+
 import numpy as np
 
 from ..backend import array_module
@@ -7,11 +9,59 @@ from ..checks import check_choice, check_floats, check_positive, check_real, des
 from ..module import Module
 from .positions import check_length
 
+SCALINGS = {
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_len"),
+}
 
-def rotary_angles(positions, d_k, base=10000.0):
-    """Return the angles m base^(-2i/K) for every position m and pair i: (..., K/2) in float64."""
+
+def rotary_angles(positions, d_k, base=10000.0, scaling=None):
+    """Return the angles m base^(-2i/K) for every position m and pair i: (..., K/2) in float64; scaled, if asked for."""
     frequency = base ** (-np.arange(0, d_k, 2, dtype=np.float64) / d_k)  # (K/2,)
+    if scaling is not None:
+        frequency = scale_frequencies(frequency, **scaling)
     return np.asarray(positions, np.float64)[..., None] * frequency
+
+
+def scale_frequencies(frequency, kind, factor, low_freq_factor=1.0, high_freq_factor=4.0, original_max_len=8192):
+    """Return slower frequencies (K/2,), so that texts `factor` times as long turn no further than those trained on.
+
+    "linear" slows all of them down (Chen et al. 2023). "llama3" leaves alone those that turn at least high_freq_factor
+    times within original_max_len tokens, since they tell near tokens apart; slows down those that turn less than
+    low_freq_factor times; and goes over from one to the other in between (Llama 3.1's).
+    """
+    slow = frequency / factor
+    if kind == "linear":
+        return slow
+    turns = original_max_len * frequency / (2 * math.pi)
+    share = ((turns - low_freq_factor) / (high_freq_factor - low_freq_factor)).clip(0, 1)
+    return share * frequency + (1 - share) * slow
+
+
+def check_scaling(owner, scaling):
+    """Raise ValueError unless `scaling` is None or {"kind": .., and the numbers of that kind}."""
+    if scaling is None:
+        return
+    kind = scaling.get("kind") if isinstance(scaling, dict) else None
+    if kind not in SCALINGS:
+        raise ValueError(
+            f"{type(owner).__name__}: scaling must be None or a dict whose kind is one of "
+            f"{', '.join(map(repr, SCALINGS))}, got {scaling!r:.80}"
+        )
+    numbers = {name: value for name, value in scaling.items() if name != "kind"}
+    if set(numbers) != set(SCALINGS[kind]):
+        raise ValueError(
+            f"{type(owner).__name__}: scaling of the kind {kind!r} takes {', '.join(SCALINGS[kind])}, "
+            f"got {', '.join(numbers) or 'nothing'}"
+        )
+    check_real(owner, **numbers)
+    if not numbers["factor"] >= 1:
+        raise ValueError(f"{type(owner).__name__}: the factor of scaling must be at least 1, got {numbers['factor']!r}")
+    if kind == "llama3" and not 0 < numbers["low_freq_factor"] < numbers["high_freq_factor"]:
+        raise ValueError(
+            f"{type(owner).__name__}: scaling needs 0 < low_freq_factor < high_freq_factor, got "
+            f"{numbers['low_freq_factor']!r} and {numbers['high_freq_factor']!r}"
+        )
 
 
 def pairs(x, layout):
@@ -41,14 +91,19 @@ class RotaryPositions(Module):
     layout="interleaved" pairs features (0, 1), (2, 3) .. (the paper, GPT-J, llama2.c); "halves" pairs (0, K/2),
     (1, K/2 + 1) .. (GPT-NeoX, Hugging Face's Llama). They differ by a fixed order of the features only, so weights
     belong to the layout they were trained with.
+    scaling: for texts longer than those trained on, {"kind": "linear", "factor": 4}, or Llama 3.1's (see
+    scale_frequencies): {"kind": "llama3", "factor": .., "low_freq_factor": .., "high_freq_factor": ..,
+    "original_max_len": ..}.
     Shapes: x (..., T, K) with K even, y the same.
     Backward: a rotation's transpose turns back:  dx1 = dy1 cos a + dy2 sin a,  dx2 = -dy1 sin a + dy2 cos a.
-    Raises ValueError for an odd d_k, an unknown layout, a wrong last axis, and positions past `max_len` (None: no
-    limit).
+    Raises ValueError for an odd d_k, an unknown layout or scaling, a wrong last axis, and positions past `max_len`
+    (None: no limit).
     Source: Su et al. 2021, equation 34. Derivation: docs/derivations/rotary.md.
     """
 
-    def __init__(self, d_k, layout="interleaved", *, base=10000.0, max_len=None, seed=None, dtype="float32"):
+    def __init__(
+        self, d_k, layout="interleaved", *, base=10000.0, scaling=None, max_len=None, seed=None, dtype="float32"
+    ):
         super().__init__(seed, dtype)
         check_positive(self, d_k=d_k, max_len=1 if max_len is None else max_len)
         check_choice(self, "layout", layout, ("interleaved", "halves"))
@@ -57,7 +112,8 @@ class RotaryPositions(Module):
         check_real(self, base=base)
         if not base > 1:
             raise ValueError(f"RotaryPositions: base must be greater than 1, got {base!r}")
-        self.d_k, self.layout, self.base, self.max_len = d_k, layout, base, max_len
+        check_scaling(self, scaling)
+        self.d_k, self.layout, self.base, self.scaling, self.max_len = d_k, layout, base, scaling, max_len
         self._cos = self._sin = np.empty((0, d_k // 2))  # rows made so far; they grow with the largest position met
 
     def forward(self, x, offset=0, positions=None):
@@ -98,6 +154,6 @@ class RotaryPositions(Module):
         xp = array_module(x)
         if end > len(self._cos) or self._cos.dtype != x.dtype or array_module(self._cos) is not xp:
             # Made in float64, rounded once: float32 angles of large positions would be off in the fourth digit.
-            angles = rotary_angles(np.arange(max(end, 2 * len(self._cos))), self.d_k, self.base)
+            angles = rotary_angles(np.arange(max(end, 2 * len(self._cos))), self.d_k, self.base, self.scaling)
             self._cos = xp.asarray(np.cos(angles), dtype=x.dtype)
             self._sin = xp.asarray(np.sin(angles), dtype=x.dtype)

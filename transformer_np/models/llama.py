@@ -14,7 +14,8 @@ class Llama(DecoderOnly):
     n_kv_heads: fewer heads of keys and values than n_heads (grouped queries), for a smaller key/value cache.
     d_ff: two thirds of 4 D by default, since the gate adds a third matrix.
     max_len: a limit to the length; None sets none, for rotary positions go on for ever.
-    tie_embeddings: whether W is E. rotary_base, layout: see RotaryPositions; d_head, where it is not D / H.
+    tie_embeddings: whether W is E. rotary_base, rotary_scaling, layout: see RotaryPositions. d_head: where it is not D
+    / H.
     window: if set, a token looks no further back than that many tokens, its own included (Mistral).
     checkpoint=True: keep less for backward, and compute each layer's forward once more there (see Checkpoint).
     Backward: the parts' backwards in reverse order. Returns None.
@@ -42,6 +43,7 @@ class Llama(DecoderOnly):
         window=None,
         d_head=None,
         rotary_base=10000.0,
+        rotary_scaling=None,
         layout="halves",
         activation="silu",
         eps=1e-6,
@@ -52,7 +54,8 @@ class Llama(DecoderOnly):
         self.config = config
         options = {"seed": self.rng, "dtype": dtype}
         self.embedding = Embedding(vocab_size, d_model, scaled=False, **options)
-        attention = {"n_kv_heads": n_kv_heads, "d_head": d_head, "rotary": layout, "rotary_base": rotary_base}
+        attention = {"n_kv_heads": n_kv_heads, "d_head": d_head}
+        attention |= {"rotary": layout, "rotary_base": rotary_base, "rotary_scaling": rotary_scaling}
         parts = {"norm_layer": RMSNorm, "gated": True, "attention": attention, "eps": eps, "bias": False}
         sizes = (d_model, n_heads, 8 * d_model // 3 if d_ff is None else d_ff, dropout)
         self.layers = [EncoderLayer(*sizes, "pre", activation, **parts, **options) for _ in range(n_layers)]

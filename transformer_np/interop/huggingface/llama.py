@@ -6,11 +6,13 @@ features in their order, and so comes back with layout="halves".
 
 from dataclasses import replace
 
+from ...layers.rotary import SCALINGS
 from ...models import Llama
 from .entries import Config, activation_name, linear, norm, table
 
 MODEL, TYPES = Llama, ("llama", "mistral")
 PREFIX = "model."
+THEIRS = {"original_max_len": "original_max_position_embeddings"}  # of the numbers that scale rotary positions
 IGNORED = (r".*\.rotary_emb\.inv_freq",)  # computed, not learned
 
 
@@ -34,20 +36,32 @@ def read_config(config, tensors):
         "pad_id": config.own_pad_id(vocab_size),
         "window": window if config.get("model_type") == "mistral" else None,
         "d_head": d_head,
-        "rotary_base": rotary_base(config),
+        **rotary(config),
         "activation": config.activation("hidden_act", "silu"),
         "eps": config.number("rms_norm_eps", 1e-6),
     }
 
 
-def rotary_base(config):
-    """Return the base of the rotary positions; ValueError where they are stretched by a rule that ours do not know."""
+def rotary(config):
+    """Return base and scaling of the rotary positions; ValueError where a rule is asked for that ours do not know."""
     new, old = (Config(config.table(key)) for key in ("rope_parameters", "rope_scaling"))  # transformers 5, and 4
+    base, scaling = new.number("rope_theta", config.get("rope_theta", 10000.0)), None
     for rule in (new, old):
         kind = rule.get("rope_type", rule.get("type", "default"))
-        if kind != "default":
+        if kind == "default":
+            continue
+        if kind not in SCALINGS:
             raise ValueError(f"config.json: rotary positions of the type {kind!r:.60} have no counterpart")
-    return new.number("rope_theta", config.get("rope_theta", 10000.0))
+        scaling = {"kind": kind, **{name: rule.number(THEIRS.get(name, name), None) for name in SCALINGS[kind]}}
+    return {"rotary_base": base, "rotary_scaling": scaling}
+
+
+def rope_parameters(base, scaling):
+    """Return the same as they write it."""
+    if scaling is None:
+        return {"rope_type": "default", "rope_theta": base}
+    numbers = {THEIRS.get(name, name): value for name, value in scaling.items() if name != "kind"}
+    return {"rope_type": scaling["kind"], "rope_theta": base, **numbers}
 
 
 def arguments(model):
@@ -75,7 +89,7 @@ def write_config(config):
         "hidden_act": activation_name(config["activation"]),
         "rms_norm_eps": config["eps"],
         "rope_theta": config["rotary_base"],
-        "rope_parameters": {"rope_type": "default", "rope_theta": config["rotary_base"]},
+        "rope_parameters": rope_parameters(config["rotary_base"], config["rotary_scaling"]),
         "tie_word_embeddings": config["tie_embeddings"],
         "pad_token_id": config["pad_id"],
         **({} if window is None else {"sliding_window": window}),

@@ -18,10 +18,8 @@ from transformer_np.tracing.page import page_of
 pytestmark = pytest.mark.browser
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+FLAGS += ["--disable-background-networking", "--disable-component-update"]
 SOURCE, TARGET = ["Sunday", ",", " <b>&\"'", " </script>", "6"], ["<bos>", "2", " & 0", "년"]
 
 
@@ -102,7 +100,10 @@ def go_to(page, name):
 def test_by_key_to_the_end_and_back(open_page, address, traced):
     """Every step of the trace is passed, in order, each of backward too; then all the way back."""
     page = open_page(address)
-    shown, made = [], "() => [...document.querySelectorAll('.makes .map:not(.partner) figcaption code')].map(c => c.innerText)"
+    shown, made = (
+        [],
+        "() => [...document.querySelectorAll('.makes .map:not(.partner) figcaption code')].map(c => c.innerText)",
+    )
     n = where(page)[1]
     for i in range(1, n + 1):
         assert where(page) == (i, n)
@@ -160,7 +161,7 @@ def test_every_number(open_page, address, traced):
     texts = page.evaluate(
         """() => Object.fromEntries(viewer.page.scenes.flatMap(s => s.outputs).map(o => {
             const view = viewer.page.views[o.view];
-            return [o.name, viewer.numbers.values(view).reduce((all, _, i) => [...all, viewer.numbers.text(view, i)], [])];
+            return [o.name, Array.from(viewer.numbers.values(view), (_, i) => viewer.numbers.text(view, i))];
         }))"""
     )
     assert set(texts) == {s.name for s in traced.steps}
@@ -202,8 +203,8 @@ def test_hover_says_where_a_number_comes_from(open_page, address):
     page = open_page(address)
     go_to(page, "decoder.layers.0.cross_attention.attention.scores")
     canvas = page.locator(".makes canvas").first
-    spot = "([t, i, j]) => { const m = viewer.maps.find(m => m.element.closest('.makes')); const [x, y] = m.tileAt(m.s, t);"
-    spot += " return [x + (j + 0.5) * m.s.w, y + (i + 0.5) * m.s.h]; }"
+    spot = "([t, i, j]) => { const m = viewer.maps.find(m => m.element.closest('.makes'));"
+    spot += " const [x, y] = m.tileAt(m.s, t); return [x + (j + 0.5) * m.s.w, y + (i + 0.5) * m.s.h]; }"
     x, y = page.evaluate(spot, [1, 2, 0])
     canvas.hover(position={"x": x, "y": y})
     assert page.inner_text(".makes .reading").startswith("scores[0, 1, 2, 0] = ")
@@ -387,7 +388,12 @@ def test_origins_are_those_of_the_statement(open_page, address, source):
     rng = np.random.default_rng(0)
     inputs = {name: rng.standard_normal(shape) for name, shape in EXPRESSIONS[source].items()}
     known = {name: (i, a.shape) for i, (name, a) in enumerate(inputs.items())}
-    y = np.asarray(eval(source.split(" = ")[1], {**NAMES, "sum_repeated_heads": sum_repeated_heads, "np": np, "scale": 0.5, **inputs}))
+    y = np.asarray(
+        eval(
+            source.split(" = ")[1],
+            {**NAMES, "sum_repeated_heads": sum_repeated_heads, "np": np, "scale": 0.5, **inputs},
+        )
+    )
 
     def constant(expression):
         raise LookupError(expression)

@@ -68,8 +68,8 @@ def run(args):
     )
     says = target.decode(steps.output[0].argmax(-1))
     print(f"{args.sentence.strip()}  =  {says}")
-    size = f"{out.stat().st_size / 1e6:.1f} MB"
-    print(f"{out} ({size}): {len(steps.forward):,} arrays forward, {len(steps.backward):,} backward, loss {steps.loss:.3g}")
+    arrays = f"{len(steps.forward):,} arrays forward, {len(steps.backward):,} backward"
+    print(f"{out} ({out.stat().st_size / 1e6:.1f} MB): {arrays}, loss {steps.loss:.3g}")
     if args.open:
         webbrowser.open(out.resolve().as_uri())
     else:

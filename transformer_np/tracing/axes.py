@@ -1,7 +1,8 @@
-"""What stands along the axes of an array: tokens of the source or the target, words of a vocabulary, or just numbers."""
+"""What stands along the axes of an array: tokens of source or target, words of a vocabulary, or just numbers."""
 
 PAIRS = ("scores", "weights", "dropped", "mask", "memory_mask", "may_look", "dropout_mask", "bias", "position_bias")
-LISTS = ("ids", "targets", "counts", "segments", "src", "tgt", "src_mask", "tgt_mask", "total", "score", "scale", "loss")
+LISTS = ("ids", "targets", "counts", "segments", "src", "tgt", "src_mask", "tgt_mask")
+LISTS += ("total", "score", "scale", "loss")
 
 
 class Axes:

@@ -1,4 +1,4 @@
-"""The gradient check that each layer of a trace carries: its backward against finite differences, on the recorded inputs."""
+"""The gradient check of each layer of a trace: its backward against finite differences, on the recorded inputs."""
 
 import copy
 import inspect
@@ -20,7 +20,7 @@ def badges_of(trace):
     The check runs in float64 on a copy of the layer. Layers of one class with the same sizes, inputs of the same shapes
     and the same code share one check: their numbers differ, the code does not.
     """
-    objects = dict(objects_in(trace.model, getattr(trace, "loss_fn", None)).values())
+    objects = dict(objects_in(trace.model, trace.loss_fn).values())
     inputs, done, found = _inputs(trace), {}, {}
     for name in sorted(objects, key=lambda n: -n.count(".") if n else 1):
         if name in inputs:
@@ -34,9 +34,9 @@ def _inputs(trace):
     """{dotted name: {argument: array}} of the first forward of every layer."""
     found, call = {}, {}
     for step in trace.steps:
-        if step.phase != "backward" and step.role == "argument" and step.method in ("forward", "__call__"):
-            if call.setdefault(step.module, step.call) == step.call:
-                found.setdefault(step.module, {})[step.variable] = step.value
+        enters = step.phase != "backward" and step.role == "argument" and step.method in ("forward", "__call__")
+        if enters and call.setdefault(step.module, step.call) == step.call:
+            found.setdefault(step.module, {})[step.variable] = step.value
     return found
 
 
@@ -101,7 +101,8 @@ def _check(layer, arguments):
         return {"status": "ok", "text": text, "error": error}
     if report.status in ("FAIL", "SHAPE", "MUTATED", "ERROR", "NONFINITE"):
         return {"status": "wrong", "text": report.message or "the backward is wrong", "error": error}
-    return {"status": "none", "text": f"gradients not checked: {report.message or report.status.lower()}", "error": error}
+    reason = report.message or report.status.lower()
+    return {"status": "none", "text": f"gradients not checked: {reason}", "error": error}
 
 
 def likeness(layer):

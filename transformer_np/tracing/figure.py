@@ -96,8 +96,8 @@ class Figure:
             )
         )
         self.shapes.append(
-            f'{self._open(box, stack)}<rect x="{left:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="5"/>{label}'
-            f'<text class="mark" x="{left + width - 7:g}" y="{y + 10:g}"></text></g>'
+            f'{self._open(box, stack)}<rect x="{left:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="5"/>'
+            f'{label}<text class="mark" x="{left + width - 7:g}" y="{y + 10:g}"></text></g>'
         )
         if any("cross_attention" in c for c in box.covers):
             self.cross = (left, y + height / 2)
@@ -109,7 +109,7 @@ class Figure:
         anchor, beside = ("start" if outward > 0 else "end"), x + outward * 17
         lines = _halves(box.label) if " " in box.label else (box.label,)
         label = "".join(
-            f'<text class="{anchor}" x="{beside:g}" y="{middle + 4 + 12 * (i - (len(lines) - 1) / 2):g}">{escape(line)}</text>'
+            f'<text class="{anchor}" x="{beside:g}" y="{middle + 10 - 6 * len(lines) + 12 * i:g}">{escape(line)}</text>'
             for i, line in enumerate(lines)
         )
         self.shapes.append(

@@ -30,7 +30,7 @@ ATTENTION = {
     },
     "backward": {
         "dv =": ("dv = (P * M)ᵀ dy", "A value was read by every query, as much as each looked at it."),
-        "ddropped =": ("d(P * M) = dy vᵀ", "A weight should grow if the value it lets in agrees with what the loss wants."),
+        "ddropped =": ("d(P * M) = dy vᵀ", "A weight should grow if the value it lets in is what the loss wants."),
         "dweights =": ("dP = d(P * M) * M", "What was dropped has no say; without dropout M is 1."),
         "dscores =": ("dscores = P * (dP − Σ dP * P)", "Through the softmax: the weights of a row add up to 1, so one "
                       "grows only as others shrink."),
@@ -48,8 +48,8 @@ LAYER_NORM = {
         "y +=": ("y = γ * n + β", "And a learned shift."),
     },
     "backward": {
-        "self.gamma.accumulate": ("dγ = Σ dy * n over the rows", "The scale serves every row, so its gradients add up."),
-        "self.beta.accumulate": ("dβ = Σ dy over the rows", "The shift serves every row, so its gradients add up."),
+        "self.gamma.accumulate": ("dγ = Σ dy * n over the rows", "The scale serves every row: its gradients add up."),
+        "self.beta.accumulate": ("dβ = Σ dy over the rows", "The shift serves every row: its gradients add up."),
         "g =": ("g = γ * dy", "The gradient with respect to n."),
         "dx =": ("g − mean(g)", "The path through the mean: moving all numbers alike changes nothing."),
         "dx -=": ("g − mean(g) − n * mean(g * n)", "The path through the spread: scaling all numbers alike changes "
@@ -64,7 +64,7 @@ RMS_NORM = {
         "y =": ("y = γ * n", "A learned scale for each feature."),
     },
     "backward": {
-        "self.gamma.accumulate": ("dγ = Σ dy * n over the rows", "The scale serves every row, so its gradients add up."),
+        "self.gamma.accumulate": ("dγ = Σ dy * n over the rows", "The scale serves every row: its gradients add up."),
         "dx =": ("g = γ * dy", "The gradient with respect to n."),
         "dx -=": ("g − n * mean(g * n)", "The path through the size: scaling all numbers alike changes nothing."),
         "dx /=": ("dx = (g − n * mean(g * n)) / rms", "Divided by rms, as forward did."),
@@ -98,7 +98,7 @@ CROSS_ENTROPY = {
     "forward": {
         "counts =": (None, "Which tokens count: padding does not."),
         "q =": ("q", "What the model should have said: at the right token, at any other, at padding."),
-        "(kept, total, score) =": ("exp(logits − max), their sum, and Σ q logits", "What softmax and its logarithm need."),
+        "(kept, total, score) =": ("exp(logits − max), their sum, Σ q logits", "What softmax and its logarithm need."),
         "loss = xp.log(total) - score": ("−Σ q log p", "How surprised the model is by each token; 0 is certainty."),
         "loss = loss @ scale": ("L = mean of −Σ q log p", "The mean surprise over the tokens that count."),
         "return": ("L", "The loss: one number for all."),
@@ -137,7 +137,10 @@ FORMULAS = {
             "logits_rows +=": ("logits = x Eᵀ + b", "And one number a token, whatever the vector."),
         },
         "backward": {
-            "self.weight.accumulate": ("dE = dlogitsᵀ x", "Each token's row gathers the vectors that should score it higher."),
+            "self.weight.accumulate": (
+                "dE = dlogitsᵀ x",
+                "Each token's row gathers the vectors that should score it more.",
+            ),
             "self.bias.accumulate": ("db = Σ dy over the rows", "The bias serves every row, so its gradients add up."),
             "return": ("dx = dlogits E", "Each vector moves towards the tokens that should score higher."),
         },
@@ -202,7 +205,7 @@ FORMULAS = {
 
 
 def formula_of(kind, method, source):
-    """Return (formula, words) of a statement; (None, words) where only its nature is known, (None, "") where nothing."""
+    """Return (formula, words) of a statement; (None, words) where only its form is known, (None, "") where nothing."""
     table = FORMULAS.get(kind, {}).get("backward" if method == "backward" else "forward", {})
     statement = parse(source)
     if statement is None:

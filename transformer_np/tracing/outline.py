@@ -1,4 +1,4 @@
-"""The boxes of the model's picture, read from the steps of a trace: which layer holds which, and in what order they ran.
+"""The boxes of the model's picture, read from the steps of a trace: which layer holds which, and in what order.
 
 The result is columns of Boxes, each to be drawn from the bottom up as in figure 1 of the paper.
 """
@@ -150,7 +150,8 @@ class Outline:
 
 def _label(path, kind):
     if kind == "Embedding":
-        names = {"src_embedding": "Input Embedding", "tgt_embedding": "Output Embedding", "positions": "Learned Positions"}
+        names = {"src_embedding": "Input Embedding", "tgt_embedding": "Output Embedding"}
+        names["positions"] = "Learned Positions"
         return names.get(path, "Embedding")
     return LABELS.get(kind, re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind))
 

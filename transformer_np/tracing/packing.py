@@ -1,7 +1,7 @@
 """Arrays to text: five decimal digits a number, in byte planes, compressed. What the page of a trace carries.
 
-The first four digits of every number are exact: they are those of `format(x, ".4g")`. A float32 would take a third more,
-and the page has to stay small enough to be mailed.
+The first four digits of every number are exact: they are those of `format(x, ".4g")`. A float32 would take a third
+more, and the page has to stay small enough to be mailed.
 """
 
 import base64
@@ -86,4 +86,4 @@ class Pack:
 
 def compress(content):
     """Return bytes as the base64 of their zlib compression."""
-    return base64.b64encode(zlib.compress(content, 9)).decode("ascii")
+    return base64.b64encode(zlib.compress(content, 6)).decode("ascii")

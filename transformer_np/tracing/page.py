@@ -78,7 +78,8 @@ class Page:
 
     def __init__(self, trace, tokens, vocabularies, numbers):
         self.trace, self.tokens = trace, tokens
-        self.words = {s: None if v is None else list(map(str, v)) for s, v in zip(("src", "tgt"), vocabularies, strict=True)}
+        sides = zip(("src", "tgt"), vocabularies, strict=True)
+        self.words = {side: None if words is None else list(map(str, words)) for side, words in sides}
         self.axes = Axes(tokens, self.words)
         self.steps = {step.name: step for step in trace.steps}
         self.pack, self.views, self._numbers = Pack(), [], {}
@@ -89,13 +90,13 @@ class Page:
 
     def text(self, title, badges):
         """Return the page."""
-        document = compress(json.dumps(self.document(title, badges), ensure_ascii=False, separators=(",", ":")).encode())
+        document = json.dumps(self.document(title, badges), ensure_ascii=False, separators=(",", ":"))
         scripts = "\n".join((FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS)
         parts = {
             "TITLE": escape(title),
             "STYLE": (FOLDER / STYLE).read_text(encoding="utf-8"),
             "FIGURE": self.figure.svg(),
-            "DOCUMENT": document,
+            "DOCUMENT": compress(document.encode()),
             "ARRAYS": self.pack.text(),
             "SCRIPT": scripts,
         }

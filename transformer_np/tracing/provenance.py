@@ -22,10 +22,11 @@ import ast
 import math
 
 ALONG_ROW = {"softmax": 0, "softmax_in_place": 0, "softmax_backward": 0, "row_dots": 1}  # 1: leaves one number a row
-ONE_BY_ONE = (
-    "exp log sqrt tanh sin cos abs absolute maximum minimum where clip sigmoid square negative sign multiply add "
-    "subtract divide erf reciprocal logical_and logical_or logical_not normal_cdf normal_pdf widen asarray array copy float"
-).split()
+ONE_BY_ONE = {
+    *("exp", "log", "sqrt", "tanh", "sin", "cos", "abs", "absolute", "sign", "square", "negative", "reciprocal", "erf"),
+    *("add", "subtract", "multiply", "divide", "maximum", "minimum", "where", "clip", "sigmoid", "asarray", "array"),
+    *("logical_and", "logical_or", "logical_not", "normal_cdf", "normal_pdf", "widen", "copy", "float"),
+}
 REDUCE = ("sum", "mean", "max", "min", "var", "std", "prod", "any", "all")
 
 

@@ -49,8 +49,12 @@ def scenes_of(trace):
         else:
             groups.append([step])
     values = {step.name: step for step in trace.steps}
-    modules = dict(objects_in(trace.model).values())  # {dotted name: object}, to look up sizes such as self.d_in
-    return [_scene(trace, group, values, modules) for group in groups]
+    modules = dict(
+        objects_in(trace.model, trace.loss_fn).values()
+    )  # {dotted name: object}, to look up sizes such as self.d_in
+    found = ((s, trace.gradient_of(s)) for s in trace.steps if s.phase != "backward")
+    partners = {gradient.name: step for step, gradient in found if gradient is not None}
+    return [_scene(trace, group, values, modules, partners) for group in groups]
 
 
 def _together(group, step):
@@ -62,7 +66,7 @@ def _together(group, step):
     return same_line and all(s.variable != step.variable for s in group)
 
 
-def _scene(trace, group, values, modules):
+def _scene(trace, group, values, modules, partners):
     first = group[0]
     scene = Scene(group)
     own = re.findall(r"\bself\.(\w+)", first.source)  # arrays that a class of the reader's own keeps
@@ -74,7 +78,7 @@ def _scene(trace, group, values, modules):
                 scene.inputs.append((name, values[name].value))
         elif name in trace.parameters:
             scene.inputs.append((name, trace.parameters[name]))
-    scene.partners = [_partner(trace, step, values) for step in group]
+    scene.partners = [_partner(trace, step, values, partners) for step in group]
     if scene.enters:
         scene.trees = [None] * len(group)
         return scene
@@ -221,22 +225,20 @@ def _copy_of(step, inputs):
     return None
 
 
-def _partner(trace, step, values):
-    """(name, array) of the forward value whose gradient a step of backward is."""
-    if step.phase != "backward" or not step.variable.startswith("d") or len(step.variable) < 2:
+def _partner(trace, step, values, partners):
+    """(name, array) of the forward value whose gradient a step of backward is, or becomes."""
+    if step.phase != "backward":
         return None
-    plain = step.variable[1:].split(".")[0]
+    plain = step.variable.removeprefix("d").split(".")[0]
     name = f"{step.module}.{plain}" if step.module else plain
     if step.role == "gradient":
         return (name, trace.parameters[name]) if name in trace.parameters else None
-    other = values.get(name)
-    if other is None or other.phase == "backward":
+    other = partners.get(step.name)
+    if other is None and step.variable.startswith("d"):
+        other = values.get(name)
+    if other is None or other.phase == "backward" or other.value.size != step.value.size:
         return None
-    if other.value.shape == step.value.shape:
-        return other.name, other.value
-    if other.value.size == step.value.size:
-        return other.name, other.value.reshape(step.value.shape)
-    return None
+    return other.name, other.value.reshape(step.value.shape)
 
 
 def title_of(scene):

@@ -116,8 +116,10 @@ class Heatmap {
     const tall = rowLabels ? 15 : Math.min(18, Math.max(300 / s.rows, 1));
     s.h = s.rows === 1 ? 22 : rowLabels && s.rows > 40 ? 11 : tall;
     if (s.h >= 3) s.h = Math.floor(s.h);
-    s.turned = columnLabels && wide(columnLabels) > s.w - 2;
-    s.top = s.head + (columnLabels && s.w >= 8 ? (s.turned ? Math.min(84, wide(columnLabels) + 6) : 16) : 0);
+    const widest = columnLabels ? wide(columnLabels) : 0;
+    s.turned = widest > s.w - 2;
+    s.font = Math.max(9, Math.min(12, Math.floor(s.w)));
+    s.top = s.head + (columnLabels && s.w >= 8 ? (s.turned ? Math.min(84, (widest * s.font) / 12 + 6) : 16) : 0);
     s.rowLabels = s.h >= 10 ? rowLabels : null;
     s.columnLabels = s.w >= 8 ? columnLabels : null;
     s.down = Math.ceil(s.tiles / across);
@@ -178,7 +180,7 @@ class Heatmap {
     }
     c.textAlign = "left";
     if (!s.columnLabels) return;
-    c.font = FONT.replace("12", Math.max(9, Math.min(12, Math.floor(s.w))));
+    c.font = FONT.replace("12", s.font);
     s.columnLabels.forEach((t, j) => {
       c.save();
       c.translate(x + (j + 0.5) * s.w, y - 4);

@@ -4,8 +4,10 @@ import copy
 import functools
 import warnings
 
+from . import kernels
 from .backend import array_module, is_reading_late, read, widen
 from .checks import check_choice, check_floats, check_ids, check_real
+from .kernels import on_gpu
 from .module import Module, is_inference
 
 
@@ -90,6 +92,7 @@ class CrossEntropy(Module):
         return 1 - self.label_smoothing, q_other, 0.0 if skipped else q_other
 
 
+@on_gpu(kernels.scores_of)
 def scores_of(rows, targets, q, ignored):
     """Return what `gradient_of` needs, and for each row sum_v exp(x_v) and sum_v q_v x_v, x being logits - max.
 
@@ -112,6 +115,7 @@ def scores_of(rows, targets, q, ignored):
     return exps, total, score
 
 
+@on_gpu(kernels.gradient_of)
 def gradient_of(exps, total, targets, scale, q, ignored):
     """Return dlogits = (p - q) * scale, (N, V), written over `exps`; `scale` (N,) is 1/n where a token counts."""
     q_true, q_other, q_ignored = q

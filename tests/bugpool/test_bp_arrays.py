@@ -1,134 +1,17 @@
 """The bug pool's mistakes with array libraries: dtypes, devices, BLAS and random numbers."""
 
 import math
-import sys
-import types
 
 import numpy as np
 import pytest
+from stand_in_gpu import DeviceArray, fake_gpu  # noqa: F401 (a fixture)
 
 import transformer_np as tnp
 from transformer_np.layers import Dropout, Linear
 from transformer_np.layers.embedding import add_rows, add_rows_plain
 
 
-class DeviceArray:
-    """A stand-in for a GPU array: it computes with NumPy inside, but no `np` function may touch it from outside."""
-
-    __array_ufunc__ = None  # a NumPy array on the left of an operator gives up, instead of converting
-
-    def __init__(self, host):
-        self.host = host
-
-    def __array__(self, *args, **kwargs):
-        raise TypeError("implicit conversion to NumPy is not allowed: use .get()")
-
-    def __array_function__(self, function, types, args, kwargs):
-        raise TypeError(f"np.{function.__name__} called on a device array")
-
-    def get(self):
-        return self.host.copy()
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return on_device(getattr(self.host, name))
-
-    def __setitem__(self, key, value):
-        self.host[to_host(key)] = to_host(value)
-
-    def __len__(self):
-        return len(self.host)
-
-    def __bool__(self):
-        return bool(self.host)
-
-    def __float__(self):
-        return float(self.host)
-
-    def __int__(self):
-        return int(self.host)
-
-
-def to_host(value):
-    if isinstance(value, np.ndarray) and value.ndim:
-        raise TypeError("Unsupported type numpy.ndarray")  # as CuPy says
-    if isinstance(value, DeviceArray):
-        return value.host
-    if isinstance(value, (tuple, list)):
-        return type(value)(to_host(v) for v in value)
-    return value
-
-
-def on_device(result):
-    """Wrap arrays, and functions that return arrays; results of reductions are arrays too, as CuPy has it."""
-    if isinstance(result, (np.ndarray, np.generic)):
-        return DeviceArray(np.asarray(result))
-    if not callable(result) or isinstance(result, type):
-        return result
-
-    def function(*args, **kwargs):
-        return on_device(result(*to_host(args), **{name: to_host(value) for name, value in kwargs.items()}))
-
-    if isinstance(result, np.ufunc):
-        function.at = lambda *args: result.at(*to_host(args))
-    return function
-
-
-def operator(name):
-    def apply(self, *others):
-        result = getattr(self.host, name)(*to_host(others))
-        if result is self.host:  # in place
-            return self
-        return on_device(result)
-
-    return apply
-
-
-OPERATORS = """add radd iadd sub rsub isub mul rmul imul truediv rtruediv itruediv matmul rmatmul pow neg abs and rand
-    iand or ior invert eq ne lt le gt ge getitem"""
-for _name in OPERATORS.split():
-    setattr(DeviceArray, f"__{_name}__", operator(f"__{_name}__"))
-
-
-class DeviceModule(types.ModuleType):
-    """A stand-in for `cupy`: every function of NumPy, on DeviceArrays."""
-
-    ndarray = DeviceArray
-    inf = np.inf
-    float32 = np.float32
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        if name in ("ElementwiseKernel", "RawKernel", "ReductionKernel", "fuse"):
-            raise AttributeError(f"this stand-in has no {name}")
-        return on_device(getattr(np, name))
-
-    @staticmethod
-    def asarray(array, dtype=None):
-        """The one way onto the device: it copies, and takes NumPy arrays."""
-        return DeviceArray(np.array(array.host if isinstance(array, DeviceArray) else array, dtype))
-
-    array = asarray
-
-
-def device_generator(seed):
-    """A stand-in for `cupy.random.default_rng`: its numbers are born on the device."""
-    rng = np.random.default_rng(seed)
-    return types.SimpleNamespace(random=on_device(rng.random), integers=on_device(rng.integers))
-
-
-@pytest.fixture
-def fake_gpu(monkeypatch):
-    cupy = DeviceModule("cupy")
-    cupy.cuda = types.SimpleNamespace(is_available=lambda: True)
-    cupy.random = types.SimpleNamespace(default_rng=device_generator)
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    return cupy
-
-
-def test_bp63_the_stand_in_refuses_numpy(fake_gpu):
+def test_bp63_the_stand_in_refuses_numpy(fake_gpu):  # noqa: F811
     a = fake_gpu.asarray(np.ones(3))
     for forbidden in (lambda: np.exp(a), lambda: np.asarray(a), lambda: np.where(a, 1, 0), lambda: np.ones(3) + a):
         with pytest.raises(TypeError):
@@ -138,7 +21,7 @@ def test_bp63_the_stand_in_refuses_numpy(fake_gpu):
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
-def test_bp63_cupy_implicit_conversion(fake_gpu, norm, positions):
+def test_bp63_cupy_implicit_conversion(fake_gpu, norm, positions):  # noqa: F811
     """Train a whole model on arrays that NumPy may not touch, and get the same numbers as with NumPy."""
     results = []
     for name in ("numpy", "cupy"):
@@ -166,7 +49,7 @@ def test_bp63_cupy_implicit_conversion(fake_gpu, norm, positions):
     np.testing.assert_array_equal(gpu_translation.get(), translation)
 
 
-def test_bp63_dropout_on_a_device(fake_gpu):
+def test_bp63_dropout_on_a_device(fake_gpu):  # noqa: F811
     layer = Dropout(0.25, seed=0)
     y = layer(fake_gpu.asarray(np.ones((50, 40), "float32")))
     assert type(y) is DeviceArray

@@ -2,8 +2,10 @@
 
 import numpy as np
 
+from .. import kernels
 from ..backend import array_module
 from ..checks import check_floats, check_real
+from ..kernels import on_gpu
 from ..module import Module
 
 
@@ -59,6 +61,7 @@ class Dropout(Module):
             self.start()
         return self.draw_mask(like)
 
+    @on_gpu(kernels.dropout_mask)
     def draw_mask(self, like):
         """The same, from where the stream stands."""
         n_dropped = round(self.p * 65536)  # of the 65536 values of 16 bits
@@ -72,9 +75,13 @@ class Dropout(Module):
         if xp is np:
             words = self.rng.bit_generator.random_raw(-(-like.size // 4))  # 64 bits each
             return words.view(np.uint16)[: like.size].reshape(like.shape)
+        return self.random_on_gpu(like) * 65536
+
+    def random_on_gpu(self, like):
+        """Draw a float32 from 0 to 1 (exclusive) for every entry of `like`, with the generator of its library."""
         if self._gpu_rng is None:
-            self._gpu_rng = xp.random.default_rng(int(self.rng.integers(2**63)))
-        return self._gpu_rng.random(like.shape, np.float32) * 65536
+            self._gpu_rng = array_module(like).random.default_rng(int(self.rng.integers(2**63)))
+        return self._gpu_rng.random(like.shape, np.float32)
 
     def forward(self, x):
         """x (...) -> y (...)."""

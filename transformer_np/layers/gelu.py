@@ -5,8 +5,10 @@ import math
 
 import numpy as np
 
+from .. import kernels
 from ..backend import array_module, widen
 from ..checks import check_choice, check_floats
+from ..kernels import on_gpu
 from ..module import Module
 
 STEPS = 256  # table entries per unit: a power of two, so that grid points and distances to them are exact
@@ -99,6 +101,7 @@ class GELU(Module):
         check_choice(self, "approximate", approximate, ("none", "tanh"))
         self.approximate = approximate
 
+    @on_gpu(kernels.gelu)
     def forward(self, x):
         """x (...) -> y (...)."""
         check_floats(self, "x", x, min_ndim=0)
@@ -120,6 +123,7 @@ class GELU(Module):
         self.save_for_backward(near.astype(dtype, copy=False), kept.astype(dtype, copy=False), output=y)
         return y
 
+    @on_gpu(kernels.gelu_backward)
     def backward(self, dy):
         """dy (...) -> dx (...)."""
         x, kept = map(widen, self.saved(dy))

@@ -2,8 +2,10 @@
 
 import numpy as np
 
+from .. import kernels
 from ..backend import row_dots, widen
 from ..checks import check_floats, check_positive, check_real
+from ..kernels import on_gpu
 from ..module import Module, Parameter
 from .linear import column_sums
 
@@ -30,6 +32,7 @@ class LayerNorm(Module):
         self.gamma = Parameter(np.ones(d_model, self.dtype))
         self.beta = Parameter(np.zeros(d_model, self.dtype))
 
+    @on_gpu(kernels.layer_norm)
     def forward(self, x):
         """x (..., D) -> y (..., D)."""
         check_floats(self, "x", x, last=self.d_model, dtype=self.dtype)
@@ -43,13 +46,14 @@ class LayerNorm(Module):
         self.save_for_backward(n.astype(x.dtype, copy=False), std, output=y)
         return y
 
+    @on_gpu(kernels.layer_norm_backward)
     def backward(self, dy):
         """dy (..., D) -> dx (..., D); adds dgamma and dbeta."""
         n, std = self.saved(dy)
         shape, dy = dy.shape, dy.reshape(-1, self.d_model)  # (N, D)
+        dy, n = widen(dy), widen(n)
         self.gamma.accumulate(column_sums(dy * n))
         self.beta.accumulate(column_sums(dy))
-        dy, n = widen(dy), widen(n)
         g = dy * self.gamma.data
         dx = g - g.sum(-1, keepdims=True) / self.d_model
         dx -= n * (row_dots(g, n) / self.d_model)

@@ -2,8 +2,10 @@
 
 import numpy as np
 
+from .. import kernels
 from ..backend import array_module, row_dots, widen
 from ..checks import check_floats, check_positive, check_real
+from ..kernels import on_gpu
 from ..module import Module, Parameter
 from .linear import column_sums
 
@@ -27,6 +29,7 @@ class RMSNorm(Module):
         self.d_model, self.eps = int(d_model), float(eps)  # NumPy scalars would turn float32 into float64
         self.gamma = Parameter(np.ones(d_model, self.dtype))
 
+    @on_gpu(kernels.rms_norm)
     def forward(self, x):
         """x (..., D) -> y (..., D)."""
         check_floats(self, "x", x, last=self.d_model, dtype=self.dtype)
@@ -37,12 +40,13 @@ class RMSNorm(Module):
         self.save_for_backward(n.astype(x.dtype, copy=False), rms, output=y)
         return y
 
+    @on_gpu(kernels.rms_norm_backward)
     def backward(self, dy):
         """dy (..., D) -> dx (..., D); adds dgamma."""
         n, rms = self.saved(dy)
         shape, dy = dy.shape, dy.reshape(-1, self.d_model)  # (N, D)
-        self.gamma.accumulate(column_sums(dy * n))
         dy, n = widen(dy), widen(n)
+        self.gamma.accumulate(column_sums(dy * n))
         dx = dy * self.gamma.data  # g
         dx -= n * (row_dots(dx, n) / self.d_model)
         dx /= rms

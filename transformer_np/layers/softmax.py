@@ -1,7 +1,9 @@
 """Softmax: turn scores into weights that are positive and add up to 1."""
 
+from .. import kernels
 from ..backend import array_module, is_half, row_dots, widen
 from ..checks import check_floats, check_mask
+from ..kernels import on_gpu
 from ..module import Module
 
 
@@ -14,6 +16,7 @@ def softmax(scores, mask=None):
     return softmax_in_place(scores.copy(), mask)
 
 
+@on_gpu(kernels.softmax_in_place)
 def softmax_in_place(scores, mask=None):
     """The same, written over `scores`, which is returned."""
     if is_half(scores):
@@ -34,6 +37,7 @@ def softmax_in_place(scores, mask=None):
     return scores
 
 
+@on_gpu(kernels.softmax_backward)
 def softmax_backward(dy, y, out=None):
     """Return dx = y * (dy - sum(dy * y)), the sum along the last axis; `out` may be `dy` itself.
 

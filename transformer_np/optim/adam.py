@@ -2,11 +2,14 @@
 
 import math
 
+from .. import kernels
 from ..backend import array_module, is_half, widen
 from ..checks import check_real
+from ..kernels import on_gpu
 from .optimizer import Optimizer
 
 
+@on_gpu(kernels.adam_step)
 def adam_step_plain(p, g, m, v, step_size, betas, eps, correction, decay):
     """One update, as the paper writes it. Changes p, m and v in place.
 
@@ -21,7 +24,7 @@ def adam_step_plain(p, g, m, v, step_size, betas, eps, correction, decay):
     p[...] = p - decay * p - step_size * m / (array_module(p).sqrt(v / correction) + eps)
 
 
-def adam_step(p, g, m, v, step_size, betas, eps, correction, decay, piece=1 << 14):
+def adam_step(p, g, m, v, step_size, betas, eps, correction, decay, piece=1 << 17):
     """The same as `adam_step_plain`, piece by piece, so that the dozen passes over a piece stay in the cache.
 
     The division by `correction` is taken out of the root, which saves a pass:

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from .. import kernels
 from ..backend import array_module
+from ..kernels import on_gpu
 
 
 def clip_grad_norm(parameters, max_norm):
@@ -37,10 +39,11 @@ def grad_norm(parameters, map=map):
     xp = array_module(*grads)
     if xp is np:
         return math.hypot(*map(lambda p: _norm(p.grad), with_grad))
-    return xp.sqrt(sums_of_squares(grads).sum())
+    return xp.sqrt(sums_of_squares(*grads).sum())
 
 
-def sums_of_squares(grads):
+@on_gpu(kernels.sums_of_squares)
+def sums_of_squares(*grads):
     """Return the sum of squares of each array, (n,) in float64, in which they cannot overflow."""
     xp = array_module(*grads)
     return xp.stack([xp.square(grad.astype(np.float64)).sum() for grad in grads])

@@ -1,0 +1,303 @@
+"""A stand-in for CuPy, for machines without a GPU: arrays that NumPy may not touch, and kernels compiled for the CPU.
+
+It shows that a computation stays on the device, that nothing is read from it in passing, and that the CUDA sources
+compute what they should. It says nothing of time, nor of what CuPy itself does.
+"""
+
+import ctypes
+import functools
+import re
+import subprocess
+import sys
+import tempfile
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from transformer_np.layers.gelu import normal_cdf
+
+
+class DeviceArray:
+    """A stand-in for a GPU array: it computes with NumPy inside, but no `np` function may touch it from outside."""
+
+    __array_ufunc__ = None  # a NumPy array on the left of an operator gives up, instead of converting
+    n_read = 0  # how often a number or an array was brought to the host
+
+    def __init__(self, host):
+        self.host = host
+
+    def __array__(self, *args, **kwargs):
+        raise TypeError("implicit conversion to NumPy is not allowed: use .get()")
+
+    def __array_function__(self, function, types, args, kwargs):
+        raise TypeError(f"np.{function.__name__} called on a device array")
+
+    def _read(self):
+        DeviceArray.n_read += 1
+        return self.host
+
+    def get(self):
+        return self._read().copy()
+
+    def item(self):
+        return self._read().item()
+
+    def tolist(self):
+        return self._read().tolist()
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return on_device(getattr(self.host, name))
+
+    def __setitem__(self, key, value):
+        self.host[to_host(key)] = to_host(value)
+
+    def __len__(self):
+        return len(self.host)
+
+    def __bool__(self):
+        return bool(self._read())
+
+    def __float__(self):
+        return float(self._read())
+
+    def __int__(self):
+        return int(self._read())
+
+    __index__ = __int__
+
+
+def to_host(value):
+    if isinstance(value, np.ndarray) and value.ndim:
+        raise TypeError("Unsupported type numpy.ndarray")  # as CuPy says
+    if isinstance(value, DeviceArray):
+        return value.host
+    if isinstance(value, (tuple, list)):
+        return type(value)(to_host(v) for v in value)
+    return value
+
+
+def on_device(result):
+    """Wrap arrays, and functions that return arrays; results of reductions are arrays too, as CuPy has it."""
+    if isinstance(result, (np.ndarray, np.generic)):
+        return DeviceArray(np.asarray(result))
+    if not callable(result) or isinstance(result, type):
+        return result
+
+    def function(*args, **kwargs):
+        return on_device(result(*to_host(args), **{name: to_host(value) for name, value in kwargs.items()}))
+
+    if isinstance(result, np.ufunc):
+        function.at = lambda *args: result.at(*to_host(args))
+    return function
+
+
+def operator(name):
+    def apply(self, *others):
+        result = getattr(self.host, name)(*to_host(others))
+        if result is self.host:  # in place
+            return self
+        return on_device(result)
+
+    return apply
+
+
+OPERATORS = """add radd iadd sub rsub isub mul rmul imul truediv rtruediv itruediv matmul rmatmul pow neg abs and rand
+    iand or ior invert eq ne lt le gt ge getitem floordiv mod"""
+for _name in OPERATORS.split():
+    setattr(DeviceArray, f"__{_name}__", operator(f"__{_name}__"))
+
+
+class DeviceModule(types.ModuleType):
+    """A stand-in for `cupy`: every function of NumPy, on DeviceArrays."""
+
+    ndarray = DeviceArray
+    inf = np.inf
+    float32 = np.float32
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name in ("ElementwiseKernel", "RawKernel", "ReductionKernel", "fuse"):
+            raise AttributeError(f"this stand-in has no {name}")
+        return on_device(getattr(np, name))
+
+    @staticmethod
+    def asarray(array, dtype=None):
+        """The one way onto the device: it copies, and takes NumPy arrays."""
+        return DeviceArray(np.array(array.host if isinstance(array, DeviceArray) else array, dtype))
+
+    array = asarray
+
+
+def device_generator(seed):
+    """A stand-in for `cupy.random.default_rng`: its numbers are born on the device."""
+    rng = np.random.default_rng(seed)
+    return types.SimpleNamespace(random=on_device(rng.random), integers=on_device(rng.integers))
+
+
+# What CUDA C has and C++ has not. The threads of a block are coroutines: each runs until it waits for the others.
+CUDA = r"""
+#include <cmath>
+#include <csetjmp>
+#include <cstring>
+#include <ucontext.h>
+#include <utility>
+using namespace std;
+#define __global__
+#define __device__ static
+#define __shared__ static
+struct Three { unsigned x; };
+static Three threadIdx, blockIdx, blockDim, gridDim;
+static jmp_buf scheduler, places[256];
+static char stacks[256][1 << 16];
+static int waiting_at[256];  // the line, or -1 where the thread has ended
+static double slots[256];
+static void wait_at(int line) {
+    unsigned me = threadIdx.x;
+    waiting_at[me] = line;
+    if (!_setjmp(places[me])) _longjmp(scheduler, 1);
+}
+#define __syncthreads() wait_at(__LINE__)
+template <class V> static V exchange(V value, int offset, int line) {
+    unsigned me = threadIdx.x;
+    slots[me] = value;
+    wait_at(line);
+    V other = slots[me ^ offset];
+    wait_at(line);
+    return other;
+}
+#define __shfl_xor_sync(mask, value, offset) exchange(value, offset, __LINE__)
+"""
+LAUNCH = r"""
+static void (*job)(void**);
+static void** arguments;
+static void run_for_ever() {
+    for (;;) {
+        job(arguments);
+        wait_at(-1);
+    }
+}
+static void resume(unsigned i) {  // until it waits
+    static bool begun[256];
+    threadIdx.x = i;
+    if (_setjmp(scheduler)) return;
+    if (begun[i]) _longjmp(places[i], 1);
+    begun[i] = true;
+    ucontext_t context;
+    getcontext(&context);
+    context.uc_stack.ss_sp = stacks[i], context.uc_stack.ss_size = sizeof stacks[i], context.uc_link = 0;
+    makecontext(&context, run_for_ever, 0);
+    setcontext(&context);
+}
+template <class... P, size_t... I> static void call(void (*kernel)(P...), void** a, integer_sequence<size_t, I...>) {
+    kernel(*(P*)a[I]...);
+}
+template <auto kernel> struct Job;
+template <class... P, void (*kernel)(P...)> struct Job<kernel> {
+    static void run(void** a) { call(kernel, a, make_index_sequence<sizeof...(P)>()); }
+};
+// Return 0, or 1 where the threads of a block wait for each other at different places, which would hang or be wrong.
+extern "C" int launch(const char* name, unsigned grid, unsigned block, void** a, int backwards) {
+    CHOOSE
+    arguments = a, gridDim.x = grid, blockDim.x = block;
+    for (blockIdx.x = 0; blockIdx.x < grid; ++blockIdx.x) {
+        for (bool running = true; running;) {
+            for (unsigned i = 0; i < block; ++i) resume(backwards ? block - 1 - i : i);
+            for (unsigned i = 1; i < block; ++i) if (waiting_at[i] != waiting_at[0]) return 1;
+            running = waiting_at[0] != -1;
+        }
+    }
+    return 0;
+}
+"""
+HALF = """
+struct __half {
+    _Float16 bits;
+    __half() {}
+    __half(float value) : bits(value) {}
+    operator float() const { return bits; }
+};
+"""
+BFLOAT16 = """
+struct __nv_bfloat16 {
+    unsigned short bits;
+    __nv_bfloat16() {}
+    __nv_bfloat16(float value) {
+        unsigned u;
+        memcpy(&u, &value, 4);
+        bits = value != value ? 0x7fc0 : (u + 0x7fff + (u >> 16 & 1)) >> 16;
+    }
+    operator float() const {
+        unsigned u = (unsigned)bits << 16;
+        float value;
+        memcpy(&value, &u, 4);
+        return value;
+    }
+};
+"""
+
+
+@functools.cache
+def compiled(code):
+    """Compile CUDA C for the CPU; return the library."""
+    folder = Path(tempfile.mkdtemp(prefix="kernels"))
+    names = re.findall(r"__global__ void (\w+)\(", code)
+    choose = "".join(f'if (!strcmp(name, "{name}")) job = Job<{name}>::run;\n' for name in names)
+    (folder / "cuda_fp16.h").write_text(HALF)
+    (folder / "cuda_bf16.h").write_text(BFLOAT16)
+    (folder / "kernels.cpp").write_text(CUDA + code + LAUNCH.replace("CHOOSE", choose))
+    command = ["g++", "-std=c++17", "-O1", "-w", "-ffp-contract=off", "-shared", "-fPIC", f"-I{folder}"]
+    subprocess.run([*command, str(folder / "kernels.cpp"), "-o", str(folder / "kernels.so")], check=True)
+    return ctypes.CDLL(str(folder / "kernels.so"))
+
+
+class RawModule:
+    """A stand-in for `cupy.RawModule`. `backwards` lets the threads of a block run in the opposite order."""
+
+    backwards = False
+
+    def __init__(self, code):
+        self.library = compiled(code)
+
+    def get_function(self, name):
+        def kernel(grid, block, arguments):
+            keep = [self._value(argument) for argument in arguments]
+            pointers = (ctypes.c_void_p * len(keep))(*(ctypes.addressof(value) for value in keep))
+            if self.library.launch(name.encode(), *grid, *block, pointers, int(RawModule.backwards)):
+                raise RuntimeError(f"the threads of {name} wait for each other at different places")
+
+        return kernel
+
+    @staticmethod
+    def _value(argument):
+        if isinstance(argument, DeviceArray):
+            return ctypes.c_void_p(argument.host.ctypes.data)
+        kinds = {np.int64: ctypes.c_int64, np.float64: ctypes.c_double, np.uint64: ctypes.c_uint64}
+        return kinds[type(argument)](argument.item())
+
+
+def stand_in(monkeypatch, kernels):
+    """Put the stand-in where `import cupy` finds it; with `kernels` also what compiles them. Return it."""
+    cupy = DeviceModule("cupy")
+    cupy.cuda = types.SimpleNamespace(is_available=lambda: True)
+    cupy.random = types.SimpleNamespace(default_rng=device_generator)
+    if kernels:
+        cupy.RawModule = RawModule
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    for name in ("cupyx", "cupyx.scipy", "cupyx.scipy.special"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    sys.modules["cupyx.scipy.special"].ndtr = on_device(normal_cdf)
+    return cupy
+
+
+@pytest.fixture
+def fake_gpu(monkeypatch):
+    """The stand-in, with the plain functions in place of the kernels."""
+    from transformer_np.kernels import plain
+
+    with plain():
+        yield stand_in(monkeypatch, kernels=False)

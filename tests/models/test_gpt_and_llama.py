@@ -158,3 +158,11 @@ def test_input_that_does_not_fit_changes_nothing(kind):
     model.backward(dlogits)  # of the forward that went well
     with pytest.raises(RuntimeError, match="call forward first"):
         model.backward(dlogits)
+
+
+def test_dropout_stands_where_gpt2_has_it():
+    """After the embeddings, on the attention weights, and on what each sub-layer adds: not inside the feed-forward."""
+    model = tnp.GPT(11, 8, 2, 1, dropout=0.3)
+    places = {name: m.p for name, m in model.named_modules() if isinstance(m, tnp.layers.Dropout) and m.p > 0}
+    on = ["dropout", "layers.0.dropout1", "layers.0.dropout2", "layers.0.self_attention.attention.dropout"]
+    assert places == dict.fromkeys(on, 0.3)

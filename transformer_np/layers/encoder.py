@@ -19,7 +19,7 @@ class EncoderLayer(Module):
     Beyond the paper: norm_layer=RMSNorm, gated=True for a GatedFeedForward, attention={...} with further arguments of
     MultiHeadAttention, such as {"d_head": 64}, and a `bias` (B, H, S, S), each axis of full size or 1, that forward
     adds to the scores. `positions` and `cache` are MultiHeadAttention's too; with a causal mask this is the layer of a
-    decoder-only model.
+    decoder-only model. feed_forward_dropout: the dropout within the feed-forward network, if not the same.
     Backward: a sum passes its gradient to both terms, so the gradient of each residual path is added to the
     sub-layer's; and self-attention uses its input as query, key and value, so the three gradients add up. Where there
     was a bias, backward returns (dx, dbias).
@@ -38,6 +38,7 @@ class EncoderLayer(Module):
         norm_layer=LayerNorm,
         gated=False,
         attention=None,
+        feed_forward_dropout=None,
         eps=1e-5,
         bias=True,
         seed=None,
@@ -51,7 +52,8 @@ class EncoderLayer(Module):
         self.self_attention = MultiHeadAttention(d_model, n_heads, **(attention or {}), **with_bias)
         self.dropout1 = Dropout(dropout, **options)
         self.norm1 = norm_layer(d_model, eps, **options)
-        self.feed_forward = (GatedFeedForward if gated else FeedForward)(d_model, d_ff, activation, **with_bias)
+        inner = with_bias if feed_forward_dropout is None else {**with_bias, "dropout": feed_forward_dropout}
+        self.feed_forward = (GatedFeedForward if gated else FeedForward)(d_model, d_ff, activation, **inner)
         self.dropout2 = Dropout(dropout, **options)
         self.norm2 = norm_layer(d_model, eps, **options)
 
@@ -93,7 +95,7 @@ class Encoder(Module):
     """N encoder layers one after another; with norm="pre" a final layer norm, since nothing else bounds the sum.
 
     Shapes: x (B, S, D), mask boolean and broadcastable to (B, H, S, S), y (B, S, D). `final_norm` overrides the default
-    (True for "pre", False for "post"). norm_layer, gated and attention: see EncoderLayer.
+    (True for "pre", False for "post"). norm_layer, gated, attention and feed_forward_dropout: see EncoderLayer.
     position_bias: a RelativePositionBias whose bias every layer adds to its scores; it gets the sum of their gradients.
     checkpoint=True: less memory for one more forward of each layer in backward (see Checkpoint).
     Source: section 3.1 and figure 1, left.
@@ -114,6 +116,7 @@ class Encoder(Module):
         norm_layer=LayerNorm,
         gated=False,
         attention=None,
+        feed_forward_dropout=None,
         checkpoint=False,
         eps=1e-5,
         bias=True,
@@ -124,6 +127,7 @@ class Encoder(Module):
         check_positive(self, n_layers=n_layers)
         self.position_bias = position_bias
         options = {"norm_layer": norm_layer, "gated": gated, "attention": attention}
+        options |= {"feed_forward_dropout": feed_forward_dropout}
         options |= {"eps": eps, "bias": bias, "seed": self.rng, "dtype": dtype}
         self.layers = [
             EncoderLayer(d_model, n_heads, d_ff, dropout, norm, activation, **options) for _ in range(n_layers)

@@ -53,7 +53,7 @@ class BERT(Module):
     as the tied matrix of the words' logits, on top; its gradient is the sum. Returns None: ids have no gradient.
     Raises ValueError or IndexError for ids, segments, lengths, masks and options that do not fit.
     Source: Devlin et al. 2018; eps = 1e-12, GELU by erf, the pooler and the order of norm and dropout are those of
-    their code (modeling.py). It has no dropout inside the feed-forward network; here there is, as in the Transformer.
+    their code (modeling.py). As there, no dropout inside the feed-forward network.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class BERT(Module):
         self.positions = LearnedPositions(d_model, max_len, **options)
         self.embedding_norm = LayerNorm(d_model, eps, **options)
         self.embedding_dropout = Dropout(dropout, **options)
-        stack = {"eps": eps, "checkpoint": checkpoint, **options}
+        stack = {"feed_forward_dropout": 0.0, "eps": eps, "checkpoint": checkpoint, **options}
         self.encoder = Encoder(n_layers, d_model, n_heads, d_ff, dropout, "post", activation, **stack)
         if heads is not None:
             self.word_head = MaskedWordHead(self.embedding, activation, eps=eps, **options)

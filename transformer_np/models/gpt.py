@@ -16,8 +16,7 @@ class GPT(DecoderOnly):
     checkpoint=True: keep less for backward, and compute each layer's forward once more there (see Checkpoint).
     Backward: the parts' backwards in reverse order; E gathers the gradients of both its uses. Returns None.
     Raises ValueError or IndexError for ids, lengths, masks and options that do not fit.
-    Source: Radford et al. 2019, section 2.3. It has no dropout inside the feed-forward network; here there is, as in
-    the Transformer.
+    Source: Radford et al. 2019, section 2.3. As there, no dropout inside the feed-forward network.
     """
 
     rotary = False
@@ -50,7 +49,8 @@ class GPT(DecoderOnly):
         self.positions = Embedding(max_len, d_model, scaled=False, **options)
         self.dropout = Dropout(dropout, **options)
         sizes = (d_model, n_heads, 4 * d_model if d_ff is None else d_ff, dropout)
-        self.layers = [EncoderLayer(*sizes, "pre", activation, eps=eps, bias=bias, **options) for _ in range(n_layers)]
+        parts = {"feed_forward_dropout": 0.0, "eps": eps, "bias": bias}
+        self.layers = [EncoderLayer(*sizes, "pre", activation, **parts, **options) for _ in range(n_layers)]
         if checkpoint:
             self.layers = [Checkpoint(layer) for layer in self.layers]
         self.final_norm = LayerNorm(d_model, eps, **options)

@@ -8,6 +8,7 @@ import pytest
 
 import transformer_np as tnp
 from transformer_np.training.replica import replicate
+from transformer_np.training.step import deal
 
 LAYOUTS = {
     "post": {"norm": "post"},
@@ -250,3 +251,37 @@ def test_bp78_re_running_cells():
         return [step(*batch_of(4)) for _ in range(3)]
 
     assert cell() == cell()
+
+
+@pytest.mark.parametrize("clip", [None, 1e9])
+def test_an_optimizer_with_a_step_of_its_own_sees_the_whole_gradient(clip):
+    """The replicas' gradients are summed by the map that the update runs in; one that does not use it sees them too."""
+
+    class Watching(tnp.SGD):
+        def step(self, map=None):
+            self.seen = [p.grad.copy() for p in self.parameters]
+
+    seen = []
+    for threads in (None, 3):
+        model = small_model()
+        optimizer = Watching(model.parameters(), lr=0.1)
+        tnp.TrainStep(model, tnp.CrossEntropy(ignore_index=0), optimizer, threads, clip)(*batch_of(5))
+        seen.append(optimizer.seen)
+    for one, other in zip(*seen, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("clip", [None, 1e9])
+def test_gradients_of_parameters_that_are_not_trained_are_whole_too(clip):
+    gradients = []
+    for threads in (None, 3):
+        model = small_model()
+        trained = [p for name, p in model.named_parameters() if name.startswith("encoder")]
+        tnp.TrainStep(model, tnp.CrossEntropy(ignore_index=0), tnp.SGD(trained, lr=0.1), threads, clip)(*batch_of(5))
+        gradients.append({name: p.grad for name, p in model.named_parameters()})
+    assert_close(*gradients)
+
+
+def test_large_parameters_are_dealt_out_first():
+    assert deal([5, 1, 9, 1, 4, 4], 2) == [[2, 5], [0, 4, 1, 3]]  # 13 and 11 numbers
+    assert deal([3], 2) == [[0], []]

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..backend import array_module, is_reading_late, read, reading_at_the_end
 from ..optim.clipping import grad_norm, shorten
+from ..optim.optimizer import Optimizer
 from .mixed_precision import HalfCopy, LossScaler
 from .replica import paired, replicate, synchronise
 
@@ -57,8 +58,14 @@ class TrainStep:
         with self._blas.limit(limits=1, user_api="blas"):
             loss = self._gradients_in_shards(batch)
             self._check(loss)
-            self._clip(self._norm(self._map), self._map)
-            self.optimizer.step(self._map)
+            if type(self.optimizer).step is not Optimizer.step:
+                self._map(lambda parameter: None, self._parameters)  # its step may look at gradients before
+            try:
+                self._clip(self._norm(self._map), self._map)
+                self.optimizer.step(self._map)
+            finally:
+                for parameter in self._parameters:  # those that are not trained
+                    self._add_up(parameter)
         return loss
 
     def _loss_and_norm(self, batch):
@@ -122,14 +129,19 @@ class TrainStep:
 
         losses = self._side_by_side(shard_gradients, zip(self._replicas[:n_shards], shards, strict=True))
 
-        def add_up(parameter, *parts):
-            for part in parts:
-                if part.has_grad:
-                    parameter.accumulate(part.grad)
-                    part.zero_grad()
-
-        self._map(add_up, self._parameters, *self._of_each)
+        self._unsummed = {id(p): parts for p, *parts in zip(self._parameters, *self._of_each, strict=True)}
+        for parameter in self._parameters:
+            self._add_up(parameter, 1)
         return sum(losses)
+
+    def _add_up(self, parameter, n=None):
+        """Add the gradients of its parts, the replicas' parameters, to that of the parameter: the first n, or all."""
+        parts = self._unsummed.get(id(parameter), [])
+        for part in parts[:n]:
+            if part.has_grad:
+                parameter.accumulate(part.grad)
+                part.zero_grad()
+        del parts[:n]
 
     def _side_by_side(self, function, arguments):
         """Return what function(*arguments) returns for each of the arguments, each in a thread of its own."""
@@ -138,12 +150,16 @@ class TrainStep:
         return [future.result() for future in futures]
 
     def _map(self, function, parameters, *others):
-        """`map`, shared out so that each thread gets about as many numbers."""
+        """`map`, shared out so that each thread gets about as many numbers.
+
+        Before the first use of a parameter its gradient is summed, which leaves it in the cache of that thread.
+        """
         columns = list(zip(parameters, *others, strict=True))
         results = [None] * len(columns)
 
         def those_in(hand):
             for i in hand:
+                self._add_up(parameters[i])
                 results[i] = function(*columns[i])
 
         hands = deal([p.size for p in parameters], self.threads)

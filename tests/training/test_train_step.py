@@ -8,7 +8,7 @@ import pytest
 
 import transformer_np as tnp
 from transformer_np.training.replica import replicate
-from transformer_np.training.step import deal
+from transformer_np.training.sharing import deal, threads_for
 
 LAYOUTS = {
     "post": {"norm": "post"},
@@ -285,3 +285,15 @@ def test_gradients_of_parameters_that_are_not_trained_are_whole_too(clip):
 def test_large_parameters_are_dealt_out_first():
     assert deal([5, 1, 9, 1, 4, 4], 2) == [[2, 5], [0, 4, 1, 3]]  # 13 and 11 numbers
     assert deal([3], 2) == [[0], []]
+
+
+def test_wide_models_share_their_batch():
+    """A model of width 128 does, one of 96 does not, however large its vocabulary; and alone nobody shares."""
+    wide, narrow = (tnp.Transformer(300, 300, d_model, 2, 1, 1, 256) for d_model in (128, 96))
+    assert threads_for(wide, 2) == 2
+    assert threads_for(wide, 64) == 8
+    assert threads_for(wide, 1) is None
+    assert threads_for(narrow, 2) is None
+    assert threads_for(tnp.layers.LayerNorm(512), 2) is None  # no matrix at all
+    step = tnp.TrainStep(narrow, tnp.CrossEntropy(), tnp.Adam(narrow.parameters()), threads="auto")
+    assert step.threads is None

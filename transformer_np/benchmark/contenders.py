@@ -31,14 +31,11 @@ class NoUpdate:
         """Change nothing."""
 
 
-WIDE = 128  # from this width on, sharing a batch among threads pays
-
-
 def numpy_step(size, threads, **options):
     """This package; `options` go to the Transformer.
 
-    The same cores either way: for threads that share the batch, or, where the model is narrow and calls are short, for
-    the matrix library's own.
+    The same cores either way: for threads that share the batch, or for the matrix library's own, as threads="auto" of
+    TrainStep chooses.
     """
     from threadpoolctl import threadpool_limits
 
@@ -46,6 +43,7 @@ def numpy_step(size, threads, **options):
     from ..models import Transformer
     from ..optim import Adam
     from ..training import TrainStep, keep_freed_memory
+    from ..training.sharing import threads_for
 
     keep_freed_memory()  # as `train` does
     model = Transformer(
@@ -62,8 +60,8 @@ def numpy_step(size, threads, **options):
     )
     adam, no_update = Adam(model.parameters(), lr=1e-4), NoUpdate(model.parameters())
     threadpool_limits(threads, user_api="blas")  # for this process, which the contender has to itself
-    sharing = threads if size.d_model >= WIDE else None
-    train = TrainStep(model, CrossEntropy(label_smoothing=0.1, ignore_index=0), adam, sharing)
+    loss_fn = CrossEntropy(label_smoothing=0.1, ignore_index=0)
+    train = TrainStep(model, loss_fn, adam, threads_for(model, threads))
     batch = draw_batch(size)
 
     def step():

@@ -74,7 +74,7 @@ def add_parser(subparsers):
     option(group, "--lr", "highest learning rate", type=positive, metavar="RATE")
     add = group.add_argument
     add("--seed", type=whole_number(0), default=0, metavar="N", help="same seed, same numbers (default: 0)")
-    threads = "threads that share each batch: faster for wide models, steadier on a busy machine (default: none)"
+    threads = "threads that share each batch (default: one a core, 8 at most, where D is 128 or more; else none)"
     add("--threads", **count, help=threads)
     add("--device", choices=("cpu", "gpu"), default="cpu", help="gpu needs CuPy (default: cpu)")
     add = parser.add_argument_group("output").add_argument
@@ -151,7 +151,7 @@ def prepare(args, task):
     model = task.model().to(args.device)
     schedule = LinearSchedule(args.lr, warmup_steps=max(1, min(100, args.steps // 5)), n_steps=args.steps)
     optimizer = Adam(model.parameters(), lr=schedule)
-    return TrainStep(model, task.loss(), optimizer, args.threads, clip=1.0), batches
+    return TrainStep(model, task.loss(), optimizer, args.threads or "auto", clip=1.0), batches
 
 
 def learn(args, task, step, batches, folder):

@@ -11,6 +11,7 @@ from ..optim.clipping import grad_norm, shorten
 from ..optim.optimizer import Optimizer
 from .mixed_precision import HalfCopy, LossScaler
 from .replica import paired, replicate, synchronise
+from .sharing import deal, threads_for
 
 
 class TrainStep:
@@ -21,6 +22,7 @@ class TrainStep:
     With `threads` the batch is cut into that many shards of sentences, which run side by side, each on a replica of the
     model and with the matrix library held to one thread; then their gradients are added, always in the same order. So
     the result is that of the whole batch but for rounding, and the same every time for a given number of threads.
+    threads="auto" takes as many as there are cores (8 at most) where the model is wide enough for that to be faster.
     With precision="float16" or "bfloat16" forward and backward are computed in that type, on a copy of the model; its
     parameters, the gradients that are clipped and the updates stay in float32 (see `mixed_precision`). In float16 the
     loss is scaled by `step.scaler`, and a step whose gradients are not finite is left out. For a GPU: a CPU has no
@@ -31,6 +33,8 @@ class TrainStep:
     """
 
     def __init__(self, model, loss_fn, optimizer, threads=None, clip=None, *, precision=None):
+        if threads == "auto":
+            threads = threads_for(model) if precision is None else None
         if threads is not None and threads < 1:
             raise ValueError(f"TrainStep: threads must be at least 1, or None, got {threads}")
         if threads is not None and precision is not None:
@@ -183,13 +187,3 @@ def _split(part, n):
     if isinstance(part, tuple):
         return list(zip(*(_split(p, n) for p in part), strict=True))
     return array_module(part).array_split(part, n)
-
-
-def deal(sizes, n):
-    """Deal things of these sizes to n hands, the largest first, each to the hand that holds least; return indices."""
-    hands, held = [[] for _ in range(n)], [0] * n
-    for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
-        least = held.index(min(held))
-        hands[least].append(i)
-        held[least] += sizes[i]
-    return hands

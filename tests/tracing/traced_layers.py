@@ -12,7 +12,7 @@ REAL = np.arange(T) < np.array([4, 2])[:, None]  # (B, T): sentences of 4 tokens
 
 
 def case(make, *inputs):
-    """Return a build function: the layer made with these arguments; inputs as they are, or drawn where a shape is given."""
+    """Return a build function: the layer, and its inputs, drawn where a shape is given."""
 
     def build(rng):
         drawn = [rng.standard_normal(x) if isinstance(x, tuple) else x for x in inputs]
@@ -73,7 +73,11 @@ LAYERS = dict(CASES) | {
     "Encoder, checkpoint": case(part(layers.Encoder, 2, D, H, F, norm="pre", checkpoint=True), X),
     "Decoder, position bias": lambda rng: (
         layers.Decoder(
-            2, D, H, F, norm="pre", position_bias=layers.RelativePositionBias(H, seed=rng, **FLOAT64), **FLOAT64
+            *(2, D, H, F),
+            norm="pre",
+            position_bias=layers.RelativePositionBias(H, seed=rng, **FLOAT64),
+            seed=rng,
+            **FLOAT64,
         ),
         (rng.standard_normal(X), rng.standard_normal(XS), np.tri(T, dtype=bool)),
     ),

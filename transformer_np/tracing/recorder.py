@@ -53,14 +53,15 @@ class Recorder:
     how often this call has set that name. Unless None, what it returns takes the array's place: so a test can move one
     number in the middle of a model. keep=False records nothing.
     `records` are the results; `aliases` the further names that an array was given as it stood, (dotted name, variable,
-    number of the record, how many records there were); `products` the matrix products, (phase, dotted name, shapes of
-    the two sides, statement).
+    number of the record, how many records there were); `products` the matrix products, (phase, dotted name, class,
+    shapes of the two sides, statement).
     """
 
     def __init__(self, objects, replace=None, keep=True):
         self.objects, self.replace, self.keep = objects, replace, keep
         self.phase = "forward"
         self.records, self.products, self.visits, self.aliases = [], [], [], []
+        self._wanted = {}  # code -> whether it may be a method to record
         self.blank = {}  # id -> array that is being filled, part by part
         self.latest = {}  # (dotted name, variable) -> (number of the record, the object itself)
         self.n_calls = Counter()  # of each object's methods
@@ -76,9 +77,10 @@ class Recorder:
 
     def _call(self, frame, event, argument):
         code = frame.f_code
-        if event != "call" or not code.co_argcount or code.co_flags & SKIPPED:
-            return None
-        if code.co_filename == contract.__file__ or not (_is_method(code) or code.co_filename == KERNELS):
+        wanted = self._wanted.get(code)
+        if wanted is None:
+            wanted = self._wanted[code] = _is_wanted(code)
+        if not wanted or event != "call":
             return None
         me = frame.f_locals.get(code.co_varnames[0])
         name, known = self.objects.get(id(me), (None, None))
@@ -321,7 +323,7 @@ class Visit:
         """Note how many numbers the statement's matrix products multiply, from the shapes of their two sides."""
         for product in statement.products:
             shapes = [self._shape(code) for code in (product.left, product.right)]
-            self.recorder.products.append((self.recorder.phase, self.module, shapes, statement))
+            self.recorder.products.append((self.recorder.phase, self.module, self.kind, shapes, statement))
 
     def _shape(self, code):
         if code is None:
@@ -330,6 +332,13 @@ class Visit:
             return eval(code, self.globals, self.values).shape
         except (NameError, AttributeError, TypeError):  # not there yet, or no array
             return None
+
+
+def _is_wanted(code):
+    """Say whether it is a function that may be a method, and no generator; those of Module itself do no computing."""
+    if not code.co_argcount or code.co_flags & SKIPPED or code.co_filename == contract.__file__:
+        return False
+    return code.co_filename == KERNELS or _is_method(code)
 
 
 def _is_method(code):

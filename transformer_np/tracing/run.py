@@ -4,9 +4,10 @@ import numpy as np
 
 from ..backend import array_module, to_numpy
 from ..checking.adapters import signature_of, upstream_arguments
-from ..checking.parameters import find_parameters
+from ..checking.parameters import Place, find_parameters
 from ..checking.trees import as_arrays, leaves
-from ..module import Module, is_inference
+from ..module import Module, Parameter, is_inference
+from .ledger import Ledger, take_stock
 from .letters import letters_of_sizes
 from .recorder import Recorder
 from .trace import Trace
@@ -20,7 +21,8 @@ def trace(model, loss_fn=None, targets=None, dy=None, tokens=None):
 
     Where backward begins: with loss_fn and targets, at the loss; else with `dy`, one array, or a tuple where forward
     returns several; else with numbers drawn from N(0, 1) by a generator of its own (seed 0), so that the gradients are
-    those of sum(dy * y). Inside `tnp.inference()` there is no backward, and the trace ends with forward.
+    those of sum(dy * y), or with 1 where forward returns a single number, as a loss does. Inside `tnp.inference()`
+    there is no backward, and the trace ends with forward.
     `tokens` = (source tokens, target tokens) are labels for tables and pictures.
     Works on any object with forward and backward, also a class of your own.
     The model is left as an untraced forward and backward leave it, but for the parameters' gradients: these are as they
@@ -57,11 +59,11 @@ def _run(model, loss_fn, targets, dy, tokens, inputs, options):
     parameters = {slot.name: np.array(to_numpy(slot.get())) for slot in slots}
     before = _take_gradients(model)
     recorder = Recorder(objects_in(model, loss_fn))
-    loss = None
+    loss, held = None, []
     try:
         with recorder:
             y = forward_of(model)(*inputs, **options)
-            output = _copied(y)
+            output, held = _copied(y), take_stock(recorder.objects, recorder.records)
             if not is_inference():
                 recorder.phase = "loss"
                 if loss_fn is not None:
@@ -83,6 +85,8 @@ def _run(model, loss_fn, targets, dy, tokens, inputs, options):
         loss=loss,
         tokens=labels,
         letters=letters_of_sizes(model, inputs),
+        ledger=Ledger(held, recorder.products),
+        loss_fn=loss_fn,
     )
 
 
@@ -100,10 +104,12 @@ def call_backward(model, y, dy):
 
 
 def random_like(y, seed=0):
-    """Return numbers from N(0, 1) in the shape and type of what forward returned."""
+    """Return numbers from N(0, 1) in the shape and type of what forward returned; for a single number, a loss, 1."""
     rng = np.random.default_rng(seed)
 
     def draw(array):
+        if array.ndim == 0:
+            return array_module(array).ones_like(array)
         return array_module(array).asarray(rng.standard_normal(array.shape), dtype=array.dtype)
 
     y = as_arrays(y)
@@ -146,11 +152,16 @@ def _items(name, value):
 
 
 def _take_gradients(model):
-    """Empty every parameter's gradient; return what is needed to put them back."""
+    """Empty every gradient; return what is needed to put them back."""
     kept = []
     for slot in find_parameters(model):
         for place in slot.grads:
-            kept.append((place, place.get()))
+            if isinstance(place.holder, Parameter):
+                place = Place(place.holder, "_grad")  # to read `grad` would make zeros where there was nothing
+            value = place.get()
+            kept.append((place, value))
+            empty = value is None or isinstance(place.holder, Parameter)
+            place.set(None if empty else array_module(value).zeros_like(value))
     return kept
 
 

@@ -2,8 +2,11 @@
 
 import difflib
 
+from .compare import compare
 from .pairs import gradient_pairs
 from .step import steps_of
+from .summary import summary
+from .table import Table, select
 
 
 class Trace:
@@ -12,16 +15,19 @@ class Trace:
     steps: all Steps in the order in which they ran. forward, loss_steps, backward: those of one phase.
     trace["decoder.layers.0.cross_attention.weights"]: one array; see `step`. parameters: {dotted name: value}.
     gradients: {dotted name: gradient}, for parameters, and for every step X of forward whose layer has a dX.
-    output: what the model returned, NumPy arrays. loss: the loss, a float, or None. tokens: {"src": [..], "tgt": [..]},
-    labels of positions, where they were given. letters: {size: letter} for sizes that mean one thing only.
+    output: what the model returned, NumPy arrays. loss: the loss, a float, by loss_fn; both may be None.
+    tokens: {"src": [..], "tgt": [..]}, labels of positions, where they were given. letters: {size: letter} for sizes
+    that mean one thing only.
     """
 
-    def __init__(self, records, aliases=(), *, model, parameters, gradients, output, loss, tokens, letters):
+    def __init__(
+        self, records, aliases, *, model, loss_fn, parameters, gradients, output, loss, tokens, letters, ledger
+    ):
         self.steps, self._index = steps_of(records, aliases)
         self._pairs = gradient_pairs(records, aliases)
         self.model, self.parameters, self.output, self.loss = model, parameters, output, loss
-        self.tokens, self.letters = tokens, letters
-        self._parameter_gradients = gradients
+        self.loss_fn, self.tokens, self.letters = loss_fn, tokens, letters
+        self._parameter_gradients, self._ledger = gradients, ledger
 
     @property
     def forward(self):
@@ -88,11 +94,37 @@ class Trace:
             return self.steps[found.popitem()[1]]
         raise KeyError(self._not_found(name, sorted(found, key=found.get)))
 
-    def to_html(self, path, src_tokens=None, tgt_tokens=None, title=None):
-        """Write the trace as one HTML page to step through, forward and backward; return the path."""
+    def table(self, phase=None, module=None):
+        """Return the steps as a Table: shape, type, mean, standard deviation, norm, share of zeros, NaN.
+
+        phase="forward", "loss" or "backward" and module="encoder.layers.0" leave only those steps.
+        """
+        return Table(select(self.steps, phase, module))
+
+    def compare(self, other, rtol=0.0):
+        """Return where this trace and another first differ, and by how much; see Comparison.
+
+        rtol=0: in any bit. Else by more than rtol times the largest entry of the step.
+        """
+        return compare(self, other, rtol)
+
+    def ledger(self):
+        """Return for each layer its parameters, the bytes it kept for backward, and the operations of its products."""
+        return self._ledger
+
+    def __str__(self):
+        return summary(self)
+
+    __repr__ = __str__
+
+    def to_html(self, path, src_tokens=None, tgt_tokens=None, title=None, **options):
+        """Write the trace as one HTML page to step through, forward and backward; return the path.
+
+        For the labels, and for further options such as check=False, see `tracing.page.page_of`.
+        """
         from .page import write_page
 
-        return write_page(self, path, src_tokens=src_tokens, tgt_tokens=tgt_tokens, title=title)
+        return write_page(self, path, src_tokens=src_tokens, tgt_tokens=tgt_tokens, title=title, **options)
 
     def _repr_html_(self):
         """The same page, inside a notebook."""

@@ -159,6 +159,8 @@ extern "C" __global__ void cross_entropy(const T* x, const long long* targets, A
                                          double q_true, double q_other, double q_ignored, long long ignored)
 {
     long long row = blockIdx.x, target = targets[row];
+    if (target < 0 || target >= v) target = 0;  // whoever reads the loss hears of it
+    if (ignored < 0 || ignored >= v) ignored = 0, q_ignored = q_other;
     x += row * v;
     A largest = LOWEST, exps = 0, all = 0;
     COLUMNS(j, v) largest = fmax(largest, A(x[j]));

@@ -1,10 +1,11 @@
 """Rotary positions: turn queries and keys by an angle that grows with the position, so that scores see distances."""
 
+import functools
 import math
 
 import numpy as np
 
-from ..backend import array_module
+from ..backend import array_module, is_reading_late, read
 from ..checks import check_choice, check_floats, check_positive, check_real, describe
 from ..module import Module
 from .positions import check_length
@@ -147,8 +148,19 @@ class RotaryPositions(Module):
             p not in (1, n) for p, n in zip(positions.shape[::-1], rows[::-1], strict=False)
         ):
             raise ValueError(f"RotaryPositions: positions must broadcast to {rows}, got {describe(positions)}")
-        first, last = int(positions.min()), int(positions.max())
-        return check_length(self, last - first + 1, first)
+        lowest, highest = positions.min(), positions.max()
+        if not is_reading_late():
+            return self._end(None, int(lowest), int(highest))
+        end = max(len(self._cos), rows[-1])  # what padding leaves, and what was asked for before
+        read(functools.partial(self._end, end), lowest, highest)
+        return end
+
+    def _end(self, expected, first, last):
+        """Return the largest position plus one; raise where that is past max_len, or past what was expected."""
+        end = check_length(self, int(last - first + 1), int(first))
+        if expected is not None and end > expected:
+            raise ValueError(f"RotaryPositions: on a GPU positions may be at most {expected - 1} here, got {end - 1}")
+        return end
 
     def _grow_table(self, end, x):
         xp = array_module(x)

@@ -48,8 +48,9 @@ class DecoderOnly(Module):
                 mask = None
         positions, may_look = self._look(ids, mask) if cache is None else self._look_back(ids, mask, cache)
         x = self.embed(ids, positions)  # (B, T, D)
+        turns = positions if self.rotary and (mask is not None or cache is not None) else None  # None: 0, 1, 2 ..
         for layer in self.layers:
-            x = layer(x, may_look, positions=positions if self.rotary else None, cache=cache)
+            x = layer(x, may_look, positions=turns, cache=cache)
         if cache is not None:
             cache.length += ids.shape[1]
         return self.final_norm(x)
@@ -67,10 +68,10 @@ class DecoderOnly(Module):
 
     def _look(self, ids, mask):
         """Return positions, (1, T) or (B, T), and who may look at whom, (1, 1, T, T) or (B, 1, T, T)."""
-        places = np.arange(ids.shape[1])
+        places = array_module(ids).arange(ids.shape[1])
         may_look = self._in_sight(places, places, array_module(ids))
         if mask is None:
-            return array_module(ids).asarray(places)[None], may_look
+            return places[None], may_look
         return (mask.cumsum(1) - 1).clip(0), may_look & mask[:, None, None, :]
 
     def _look_back(self, ids, mask, cache):

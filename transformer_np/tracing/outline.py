@@ -58,9 +58,12 @@ class Outline:
     def __init__(self, steps):
         self.kinds, self.order = {}, []
         for step in sorted(steps, key=lambda s: s.phase != "forward"):
-            if step.module not in self.kinds and step.phase != "loss" and step.module != "loss":
-                self.kinds[step.module] = step.kind
+            if step.phase == "loss" or step.module == "loss":
+                continue
+            if step.module not in self.kinds:
                 self.order.append(step.module)
+            if self.kinds.get(step.module, "Checkpoint") == "Checkpoint":  # the layer inside has the same name
+                self.kinds[step.module] = step.kind
         self.has_loss = any(s.module == "loss" for s in steps)
 
     def children(self, path):
@@ -120,8 +123,6 @@ class Outline:
     def layer(self, path, pattern=None):
         """The Boxes inside one layer of a stack, with the paths around its sub-layers."""
         pattern = path if pattern is None else pattern
-        if self.kinds.get(path) == "Checkpoint":
-            return self.layer(f"{path}.layer", f"{pattern}.layer")
         inside = self.children(path)
         if self.kinds.get(path) not in ("EncoderLayer", "DecoderLayer"):
             boxes = self.items(inside) or [Box(_label(path, self.kinds[path]), (path,))]

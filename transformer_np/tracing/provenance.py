@@ -67,7 +67,7 @@ def read(source, variable, leaf, constant, shape):
     reader = Reader(leaf, constant, shape)
     try:
         part = reader.part(value, reader.result)
-    except Unknown:
+    except (Unknown, AttributeError, IndexError, TypeError, ValueError):  # a reader's source may be anything
         return None
     return part.tree if isinstance(part, Part) and part.shape == reader.result else None
 
@@ -80,7 +80,7 @@ def _value_of(statement, variable):
     if isinstance(statement, ast.Expr) and isinstance(value, ast.Call) and _name(value.func) == "accumulate":
         return value.args[0]
     if isinstance(value, ast.Tuple):
-        targets = statement.targets[0].elts if isinstance(statement, ast.Assign) else []
+        targets = getattr(statement.targets[0], "elts", [None]) if isinstance(statement, ast.Assign) else []
         names = [t.id if isinstance(t, ast.Name) else None for t in targets]
         if variable in names and len(names) == len(value.elts):
             return value.elts[names.index(variable)]
@@ -105,6 +105,14 @@ def broadcast(*shapes):
             raise Unknown
         out.insert(0, sizes.pop() if sizes else 1)
     return tuple(out)
+
+
+def leaves(tree):
+    """The numbers of the inputs that a tree ends in."""
+    if tree[0] == "in":
+        return {tree[1]}
+    parts = [[x] if x and isinstance(x[0], str) else x for x in tree[2:] if isinstance(x, list)]
+    return set().union(*(leaves(p) for x in parts for p in x if isinstance(p, list)))
 
 
 class Reader:
@@ -184,9 +192,11 @@ class Reader:
             given = isinstance(left, Part) or left.value is not None
             return self.part(node.body if given == isinstance(test.ops[0], ast.IsNot) else node.orelse, wanted)
         value = self._outside(test).value
-        if value is None:
-            raise Unknown
-        return self.part(node.body if value else node.orelse, wanted)
+        if value is not None:
+            return self.part(node.body if value else node.orelse, wanted)
+        # A local switch: what the branch not taken reads was mostly not recorded, so the taken one finds more.
+        branches = [self.part(b, wanted) for b in (node.orelse, node.body)]
+        return max(branches, key=lambda p: len(leaves(p.tree)) if isinstance(p, Part) else 0)
 
     def _attribute(self, node, wanted):
         if node.attr == "T":

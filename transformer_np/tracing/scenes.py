@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..module import Parameter
 from . import provenance
 from .formulas import formula_of, parse
 from .run import objects_in
@@ -48,13 +49,8 @@ def scenes_of(trace):
             groups[-1].append(step)
         else:
             groups.append([step])
-    values = {step.name: step for step in trace.steps}
-    modules = dict(
-        objects_in(trace.model, trace.loss_fn).values()
-    )  # {dotted name: object}, to look up sizes such as self.d_in
-    found = ((s, trace.gradient_of(s)) for s in trace.steps if s.phase != "backward")
-    partners = {gradient.name: step for step, gradient in found if gradient is not None}
-    return [_scene(trace, group, values, modules, partners) for group in groups]
+    maker = _Maker(trace)
+    return [maker.scene(group) for group in groups]
 
 
 def _together(group, step):
@@ -66,45 +62,92 @@ def _together(group, step):
     return same_line and all(s.variable != step.variable for s in group)
 
 
-def _scene(trace, group, values, modules, partners):
-    first = group[0]
-    scene = Scene(group)
-    own = re.findall(r"\bself\.(\w+)", first.source)  # arrays that a class of the reader's own keeps
-    own = [f"{first.module}.{name}" if first.module else name for name in own]
-    own = [name for name in own if name in trace.parameters]
-    for name in dict.fromkeys([*(n for step in group for n in step.inputs), *own]):
-        if name in values:
-            if values[name] not in group:
-                scene.inputs.append((name, values[name].value))
-        elif name in trace.parameters:
-            scene.inputs.append((name, trace.parameters[name]))
-    scene.partners = [_partner(trace, step, values, partners) for step in group]
-    if scene.enters:
-        scene.trees = [None] * len(group)
+class _Maker:
+    """Makes Scenes of the steps of one trace.
+
+    values: {name: Step}. modules: {dotted name: object}, to look up sizes such as self.d_in. parameters: {name: value},
+    shared ones under each of their names. partners: {name of a gradient: the Step whose gradient it is}.
+    """
+
+    def __init__(self, trace):
+        self.values = {step.name: step for step in trace.steps}
+        self.modules = dict(objects_in(trace.model, trace.loss_fn).values())
+        self.parameters = {**_shared(self.modules, trace.parameters), **trace.parameters}
+        pairs = ((s, trace.gradient_of(s)) for s in trace.steps if s.phase != "backward")
+        self.partners = {gradient.name: step for step, gradient in pairs if gradient is not None}
+
+    def scene(self, group):
+        """The Scene of steps that belong together."""
+        first = group[0]
+        scene = Scene(group, partners=[self._partner(step) for step in group])
+        if scene.enters:
+            scene.trees = [None] * len(group)
+            return scene
+        scene.inputs = self._inputs(group)
+        scene.formula, scene.words = formula_of(first.kind, first.method, first.source)
+        leaf, module = _Leaves(first, scene.inputs, self.values), self.modules.get(first.module)
+
+        def constant(expression):
+            return _attribute(module, expression)
+
+        trees = [provenance.read(s.source, s.variable, leaf, constant, s.value.shape) for s in group]
+        pairs = zip(group, trees, strict=True)
+        scene.trees = [_copy_of(step, scene.inputs) if tree is None else tree for step, tree in pairs]
+        scene.inputs = _in_use(scene)
         return scene
-    scene.formula, scene.words = formula_of(first.kind, first.method, first.source)
-    leaf = _Leaves(first, scene.inputs, values)
-    module = modules.get(first.module)
 
-    def constant(expression):
-        return _attribute(module, expression)
+    def _inputs(self, group):
+        """(name, array) of all that a statement read, in order, and of the arrays that a class of one's own keeps."""
+        first = group[0]
+        own = re.findall(r"\bself\.(\w+)", first.source)
+        own = [f"{first.module}.{name}" if first.module else name for name in own]
+        own = [name for name in own if name in self.parameters]
+        found = []
+        for name in dict.fromkeys([*(n for step in group for n in step.inputs), *own]):
+            step = self.values.get(name)
+            if step is None and name in self.parameters:
+                found.append((name, self.parameters[name]))
+            elif step is not None and step not in group:
+                found.append((name, step.value))
+        return found
 
-    scene.trees = [provenance.read(s.source, s.variable, leaf, constant, s.value.shape) for s in group]
-    for i, step in enumerate(group):
-        if scene.trees[i] is None:
-            scene.trees[i] = _copy_of(step, scene.inputs)
-    scene.inputs = _in_use(scene, first.source)
-    return scene
+    def _partner(self, step):
+        """(name, array) of the forward value whose gradient a step of backward is, or becomes."""
+        if step.phase != "backward":
+            return None
+        plain = step.variable.removeprefix("d").split(".")[0]
+        name = f"{step.module}.{plain}" if step.module else plain
+        if step.role == "gradient":
+            return (name, self.parameters[name]) if name in self.parameters else None
+        other = self.partners.get(step.name)
+        if other is None and step.variable.startswith("d"):
+            other = self.values.get(name)
+        if other is None or other.phase == "backward" or other.value.size != step.value.size:
+            return None
+        return other.name, other.value.reshape(step.value.shape)
 
 
-def _in_use(scene, source):
+def _shared(modules, parameters):
+    """{further name: value} of parameters that several layers share, as a tied output shares the embedding's."""
+    found, first = {}, {}
+    for module, thing in modules.items():
+        for attribute, value in getattr(thing, "__dict__", {}).items():
+            if isinstance(value, Parameter):
+                name = f"{module}.{attribute}" if module else attribute
+                if name in parameters:
+                    first[id(value)] = name
+                found[name] = id(value)
+    return {name: parameters[first[key]] for name, key in found.items() if key in first}
+
+
+def _in_use(scene):
     """Leave out what only a call inside the statement has used: its result is what the statement works with.
 
     Trees number the inputs, so they are numbered anew.
     """
     if any(tree is None for tree in scene.trees):
         return scene.inputs
-    used = sorted({i for tree in scene.trees for i in _leaves(tree)})
+    used = sorted(set().union(*(provenance.leaves(tree) for tree in scene.trees)))
     if not used:
         return scene.inputs
     number = {old: new for new, old in enumerate(used)}
@@ -112,33 +155,17 @@ def _in_use(scene, source):
     return [scene.inputs[i] for i in used]
 
 
-def _leaves(tree):
-    if tree[0] == "in":
-        return [tree[1]]
-    return [i for part in _parts(tree) for i in _leaves(part)]
-
-
-def _parts(tree):
-    """The nodes directly inside a node of a tree."""
-    return [p for x in tree[2:] for p in _nodes(x)]
-
-
-def _nodes(x):
-    if isinstance(x, list) and x and isinstance(x[0], str):
-        return [x]
-    return [p for p in x if isinstance(p, list)] if isinstance(x, list) else []
-
-
 def _renumbered(tree, number):
     if tree[0] == "in":
         return ["in", number[tree[1]]]
+    return [*tree[:2], *(_again(x, number) for x in tree[2:])]
 
-    def again(x):
-        if isinstance(x, list) and x and isinstance(x[0], str):
-            return _renumbered(x, number)
-        return [again(p) for p in x] if isinstance(x, list) and x and isinstance(x[0], list) else x
 
-    return [*tree[:2], *map(again, tree[2:])]
+def _again(x, number):
+    """The same for what stands in a node: a node, a list of nodes, or numbers."""
+    if isinstance(x, list) and x and isinstance(x[0], str):
+        return _renumbered(x, number)
+    return [_again(p, number) for p in x] if isinstance(x, list) and x and isinstance(x[0], list) else x
 
 
 def _attribute(module, expression):
@@ -223,22 +250,6 @@ def _copy_of(step, inputs):
         if array.shape == step.value.shape and np.array_equal(array, step.value, equal_nan=array.dtype.kind == "f"):
             return ["in", i]
     return None
-
-
-def _partner(trace, step, values, partners):
-    """(name, array) of the forward value whose gradient a step of backward is, or becomes."""
-    if step.phase != "backward":
-        return None
-    plain = step.variable.removeprefix("d").split(".")[0]
-    name = f"{step.module}.{plain}" if step.module else plain
-    if step.role == "gradient":
-        return (name, trace.parameters[name]) if name in trace.parameters else None
-    other = partners.get(step.name)
-    if other is None and step.variable.startswith("d"):
-        other = values.get(name)
-    if other is None or other.phase == "backward" or other.value.size != step.value.size:
-        return None
-    return other.name, other.value.reshape(step.value.shape)
 
 
 def title_of(scene):

@@ -128,7 +128,7 @@ def fresh_kernel(notebook, home):
     client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(ROOT / "notebooks")}})
     threads = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL", "VECLIB_MAXIMUM")}
     paths = {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
-    environment = {**os.environ, **threads, **paths, "IPYTHONDIR": str(home), "MPLCONFIGDIR": str(home)}
+    environment = {**os.environ, **threads, **paths, "IPYTHONDIR": str(home)}
     environment.pop("MPLBACKEND", None)  # it would keep pictures from being shown in the notebook
     with client.setup_kernel(env=environment):
         yield Run(client)

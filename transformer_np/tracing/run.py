@@ -4,11 +4,11 @@ import numpy as np
 
 from ..backend import array_module, to_numpy
 from ..checking.adapters import signature_of, upstream_arguments
-from ..checking.parameters import Place, find_parameters
 from ..checking.trees import as_arrays, leaves
-from ..module import Module, Parameter, is_inference
+from ..module import Module, is_inference
 from .ledger import Ledger, take_stock
 from .letters import letters_of_sizes
+from .parameters import gradients_of, take_gradients, values_of
 from .recorder import Recorder
 from .trace import Trace
 
@@ -55,9 +55,7 @@ def _check(model, loss_fn, targets, dy):
 
 
 def _run(model, loss_fn, targets, dy, tokens, inputs, options):
-    slots = find_parameters(model)
-    parameters = {slot.name: np.array(to_numpy(slot.get())) for slot in slots}
-    before = _take_gradients(model)
+    parameters, put_back = values_of(model), take_gradients(model)
     recorder = Recorder(objects_in(model, loss_fn))
     loss, held = None, []
     try:
@@ -71,9 +69,9 @@ def _run(model, loss_fn, targets, dy, tokens, inputs, options):
                 recorder.phase = "backward"
                 dy = loss_fn.backward() if loss_fn is not None else random_like(y) if dy is None else dy
                 call_backward(model, y, dy)
-        gradients = {slot.name: sum(np.array(to_numpy(g)) for g in slot.gradients()) for slot in find_parameters(model)}
+        gradients = gradients_of(model)
     finally:
-        _put_gradients(before)
+        put_back()
     labels = None if tokens is None else dict(zip(("src", "tgt"), tokens, strict=False))
     return Trace(
         recorder.records,
@@ -149,25 +147,6 @@ def _items(name, value):
     if isinstance(value, dict):
         return [(f"{name}.{key}", part) for key, part in value.items()]
     return [(name, value)]
-
-
-def _take_gradients(model):
-    """Empty every gradient; return what is needed to put them back."""
-    kept = []
-    for slot in find_parameters(model):
-        for place in slot.grads:
-            if isinstance(place.holder, Parameter):
-                place = Place(place.holder, "_grad")  # to read `grad` would make zeros where there was nothing
-            value = place.get()
-            kept.append((place, value))
-            empty = value is None or isinstance(place.holder, Parameter)
-            place.set(None if empty else array_module(value).zeros_like(value))
-    return kept
-
-
-def _put_gradients(kept):
-    for place, value in kept:
-        place.set(value)
 
 
 def _copied(y):

@@ -1,0 +1,48 @@
+"""The parameters of a traced object and their gradients: emptied for the trace, put back afterwards."""
+
+import numpy as np
+
+from ..backend import array_module, to_numpy
+from ..checking.parameters import find_parameters
+from ..module import Module
+
+
+def values_of(model):
+    """Return {dotted name: copy of the value}."""
+    return {name: np.array(to_numpy(value)) for name, value in _values(model)}
+
+
+def _values(model):
+    if isinstance(model, Module):
+        return [(name, p.data) for name, p in model.named_parameters()]
+    return [(slot.name, slot.get()) for slot in find_parameters(model)]
+
+
+def gradients_of(model):
+    """Return {dotted name: copy of the gradient}."""
+    if isinstance(model, Module):
+        return {name: np.array(to_numpy(p.grad)) for name, p in model.named_parameters()}
+    return {slot.name: sum(np.array(to_numpy(g)) for g in slot.gradients()) for slot in find_parameters(model)}
+
+
+def take_gradients(model):
+    """Empty every gradient; return a function that puts back what was there, the very objects."""
+    if isinstance(model, Module):
+        kept = [(p, p._grad) for p in model.parameters()]  # reading `grad` would make zeros where there was nothing
+        model.zero_grad()
+
+        def put_back():
+            for p, gradient in kept:
+                p._grad = gradient
+
+        return put_back
+    places = [(place, place.get()) for slot in find_parameters(model) for place in slot.grads]
+    for place, value in places:
+        if value is not None:
+            place.set(array_module(value).zeros_like(value))
+
+    def put_back_all():
+        for place, value in places:
+            place.set(value)
+
+    return put_back_all

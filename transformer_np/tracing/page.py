@@ -15,7 +15,7 @@ from .packing import Pack, compress
 from .scenes import scenes_of, title_of
 
 FOLDER = Path(__file__).parent
-STYLE, SCRIPTS = "steps.css", ("numbers.js", "origins.js", "heatmap.js", "steps.js")
+STYLE, SCRIPTS = "steps.css", ("numbers.js", "origins.js", "heatmap.js", "picture.js", "steps.js")
 NUMBERS = 800_000  # other than zero: as many fit into 3 MB; a longer trace shows the beginnings of its largest arrays
 CHECKED = 2_000_000  # parameters; a larger model is not gradient-checked unless asked
 KINDS = {"b": "bool", "i": "int", "u": "int"}

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..module import Parameter
 from . import provenance
+from .expressions import leaves
 from .formulas import formula_of, parse
 from .run import objects_in
 
@@ -147,25 +148,12 @@ def _in_use(scene):
     """
     if any(tree is None for tree in scene.trees):
         return scene.inputs
-    used = sorted(set().union(*(provenance.leaves(tree) for tree in scene.trees)))
+    used = sorted(set().union(*(leaves(tree) for tree in scene.trees)))
     if not used:
         return scene.inputs
     number = {old: new for new, old in enumerate(used)}
-    scene.trees = [_renumbered(tree, number) for tree in scene.trees]
+    scene.trees = [provenance.renumbered(tree, number) for tree in scene.trees]
     return [scene.inputs[i] for i in used]
-
-
-def _renumbered(tree, number):
-    if tree[0] == "in":
-        return ["in", number[tree[1]]]
-    return [*tree[:2], *(_again(x, number) for x in tree[2:])]
-
-
-def _again(x, number):
-    """The same for what stands in a node: a node, a list of nodes, or numbers."""
-    if isinstance(x, list) and x and isinstance(x[0], str):
-        return _renumbered(x, number)
-    return [_again(p, number) for p in x] if isinstance(x, list) and x and isinstance(x[0], list) else x
 
 
 def _attribute(module, expression):

@@ -12,23 +12,17 @@ function element(tag, attributes = {}, ...children) {
 
 const get = (id) => document.getElementById(id);
 const PHASES = { forward: "Forward", loss: "Loss", backward: "Backward" };
-const BADGES = {
-  ok: { sign: "✓", text: "gradients right" }, parts: { sign: "✓", text: "parts right" },
-  wrong: { sign: "✗", text: "gradients wrong" }, none: { sign: "–", text: "gradients not checked" },
-};
-
 class Viewer {
   constructor(page, numbers) {
-    Object.assign(this, { page, numbers, at: 0, sentence: 0, layerOf: {}, maps: [] });
+    Object.assign(this, { page, numbers, at: 0, sentence: 0, maps: [] });
     this.batch = Math.max(1, ...["src", "tgt"].map((side) => page.tokens[side].length));
     const shapes = page.scenes.filter((s) => s.enters && s.module === "").flatMap((s) => s.outputs);
     const first = shapes.length ? page.views[shapes[0].view] : { shape: [] };
     if (first.shape.length >= (first.kind === "int" ? 2 : 3)) this.batch = first.shape[0];
     this.begin = {};
     page.scenes.forEach((scene, i) => (this.begin[scene.phase] ??= i));
-    page.stacks.forEach((_, k) => (this.layerOf[k] = 0));
     this.controls();
-    this.figure();
+    this.picture = new Picture(this);
     this.show(Math.min(Number(/^#step=(\d+)$/.exec(window.location.hash)?.[1] || 1), page.scenes.length) - 1, false);
   }
 
@@ -188,67 +182,6 @@ class Viewer {
     if (i >= 0) this.show(i);
   }
 
-  // ---- the picture
-
-  figure() {
-    const { boxes, stacks } = this.page;
-    this.groups = [...document.querySelectorAll("#figure .box")];
-    this.groups.forEach((group, k) => {
-      const act = () => this.visit((s) => s.box === k && (s.layer === null || s.layer === this.layerOf[this.stackOf(k)]));
-      group.addEventListener("click", act);
-      group.addEventListener("keydown", (event) => {
-        if (event.key !== "Enter" && event.key !== " ") return;
-        event.preventDefault();
-        act();
-      });
-    });
-    stacks.forEach((stack, k) => {
-      if (stack.n < 2) return;
-      const name = stack.pattern.replace(/\.?\{\}.*$/, "").replace(/\.?layers$/, "") || "layer";
-      const row = element("div", { class: "layers", role: "group", "data-of": k, "aria-label": `${name}: layer` }, `${name} `);
-      for (let i = 0; i < stack.n; i++) {
-        const button = element("button", { type: "button", "data-stack": k, "data-layer": i }, String(i));
-        const start = stack.pattern.replace("{}", i);
-        button.addEventListener("click", () => this.visit((s) => within(s.module, start)));
-        row.append(button);
-      }
-      get("layers").append(row);
-    });
-    this.stackOf = (k) => stacks.findIndex((s) => s.pattern === boxes[k].stack);
-  }
-
-  markFigure(scene) {
-    const { boxes, stacks, badges } = this.page;
-    stacks.forEach((stack, k) => {
-      const pattern = new RegExp(`^${stack.pattern.replace(/\./g, "\\.").replace("{}", "(\\d+)")}(\\.|$)`);
-      const match = pattern.exec(scene.module) || [null, scene.box !== null && this.stackOf(scene.box) === k ? scene.layer : null];
-      if (match[1] !== null && match[1] !== undefined) this.layerOf[k] = Number(match[1]);
-      document.querySelector(`.layers[data-of="${k}"]`)?.classList.toggle("active", match[1] !== null && match[1] !== undefined);
-      document.querySelectorAll(`[data-stack="${k}"]`).forEach((part) => {
-        const now = part.dataset.layer === undefined ? match[0] : Number(part.dataset.layer) === this.layerOf[k];
-        part.classList.toggle("now", Boolean(now));
-        if (part.tagName === "BUTTON") part.setAttribute("aria-pressed", String(Boolean(now)));
-      });
-    });
-    this.groups.forEach((group, k) => {
-      const now = scene.box === k;
-      group.classList.toggle("now", now);
-      if (now) group.setAttribute("aria-current", "step");
-      else group.removeAttribute("aria-current");
-      const layer = this.layerOf[this.stackOf(k)] ?? 0;
-      const badge = badges[boxes[k].covers[0]?.replace("{}", layer)];
-      const mark = group.querySelector(".mark");
-      if (mark) {
-        mark.textContent = badge ? BADGES[badge.status].sign : "";
-        mark.dataset.status = badge ? badge.status : "";
-      }
-      group.setAttribute("aria-label", boxes[k].label + (badge ? `, ${BADGES[badge.status].text}` : ""));
-    });
-    get("model").dataset.phase = scene.phase;
-    get("direction").textContent = scene.phase === "backward" ? "Backward: gradients flow down, the last layer first."
-      : scene.phase === "loss" ? "Loss: how far the model is from what it should say." : "Forward: numbers flow up, layer by layer.";
-  }
-
   // ---- a scene
 
   show(i, spoken = true) {
@@ -269,7 +202,7 @@ class Viewer {
     document.querySelectorAll("#phases button").forEach((b) =>
       b.setAttribute("aria-pressed", String(b.dataset.phase === scene.phase)));
     document.body.dataset.phase = scene.phase;
-    this.markFigure(scene);
+    this.picture.mark(scene);
     this.fill(scene);
     clearTimeout(this.waiting);
     this.waiting = setTimeout(() => this.address(), 300);

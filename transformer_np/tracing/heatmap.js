@@ -100,7 +100,7 @@ class Heatmap {
     const s = this.sheet();
     const context = this.canvas.getContext("2d");
     context.font = FONT;
-    const wide = (labels) => Math.ceil(Math.max(0, ...labels.map((t) => context.measureText(t).width)));
+    const wide = (labels) => Math.ceil(Math.max(0, ...labels.map((text) => widthOf(context, text))));
     const rowLabels = this.labels(-2, s.rows);
     const columnLabels = this.labels(-1, s.columns);
     s.left = rowLabels ? Math.min(96, wide(rowLabels) + 6) : 2;
@@ -371,6 +371,14 @@ class Heatmap {
 
 function packed([r, g, b]) {
   return (255 << 24) | (b << 16) | (g << 8) | r;
+}
+
+// To measure a text takes longer than anything else here, and the same few texts come again and again.
+const WIDTHS = new Map();
+
+function widthOf(context, text) {
+  if (!WIDTHS.has(text)) WIDTHS.set(text, context.measureText(text).width);
+  return WIDTHS.get(text);
 }
 
 function clipped(context, text, width) {

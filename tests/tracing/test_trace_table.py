@@ -74,6 +74,13 @@ def test_other_shapes_types_and_steps():
     assert "the other trace has no such step" in str(tnp.trace(layers.LayerNorm(4, dtype="float64"))(X).compare(one))
 
 
+def test_a_loss_that_differs():
+    x = np.array([[1.0, 2.0, 3.0]])
+    one, two = (tnp.trace(tnp.CrossEntropy(smoothing))(x, np.array([1])) for smoothing in (0.0, 0.3))
+    assert not one.compare(two)
+    assert one.compare(two).n_steps >= 3
+
+
 def test_nan_equals_nan():
     x = np.array([np.nan, 1.0])
     assert tnp.trace(layers.ReLU())(x).compare(tnp.trace(layers.ReLU())(x))

@@ -79,7 +79,7 @@ def _difference(step, other, rtol):
         return None
     wide, wide_other = a.astype(np.float64), b.astype(np.float64)
     with np.errstate(invalid="ignore"):
-        gap = abs(wide - wide_other)
+        gap = np.array(abs(wide - wide_other))  # an array for a single number too
     gap[(wide == wide_other) | (np.isnan(wide) & np.isnan(wide_other))] = 0
     gap[np.isnan(gap)] = np.inf  # one of the two is NaN
     finite = abs(wide[np.isfinite(wide)])

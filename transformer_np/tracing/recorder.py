@@ -121,15 +121,15 @@ class Visit:
             value = self.values.get(variable)
             if value is None or isinstance(value, float):
                 continue
-            if self.inside and variable not in self.known and (name := self.caller.name_of(value)):
-                self.objects[variable], self.known[variable] = value, self.caller.known[name]
+            if self.inside and (names := self.caller.names_of(value)):
+                self.objects[variable], self.known[variable] = value, self.caller.known[names[0]]
             else:
                 self._set(variable, value, "argument", None)
         self.called = called
 
-    def name_of(self, value):
-        """The variable that holds this very object, and has been recorded; None if there is none."""
-        return next((n for n, held in self.objects.items() if held is value and n in self.known), None)
+    def names_of(self, value):
+        """The variables that hold this very object, and have been recorded; the last one first."""
+        return [n for n, held in reversed(self.objects.items()) if held is value and n in self.known]
 
     def event(self, frame, event, argument):
         """What Python calls before each line, at the return, and at an exception."""
@@ -176,18 +176,17 @@ class Visit:
             return
         if statement.loops and self.objects.get(name) is value:
             return  # a loop that ends comes by its head once more, and sets nothing
-        other = None if i is None else self.name_of(value)
-        if other in (None, name) or not self._alias(name, value, self.known[other]):
+        if i is None or name in (names := self.names_of(value)) or not self._alias(name, value, names):
             self._set(name, value, "assigned", source, always=i is None)
 
-    def _alias(self, variable, value, number):
-        """Let a variable stand for a record that holds the same object; False where it has changed since."""
-        record = self.recorder.records[number]
-        if not is_array(value) or not same_bits(record.value, to_numpy(value)):
-            return False
-        self.objects[variable], self.known[variable] = value, number
-        self.recorder.aliases.append((self.module, variable, number, len(self.recorder.records)))
-        return True
+    def _alias(self, variable, value, names):
+        """Let a variable stand for the record of another that holds the same object, unchanged; False if none does."""
+        for number in dict.fromkeys(self.known[name] for name in names):
+            if is_array(value) and same_bits(self.recorder.records[number].value, to_numpy(value)):
+                self.objects[variable], self.known[variable] = value, number
+                self.recorder.aliases.append((self.module, variable, number, len(self.recorder.records)))
+                return True
+        return False
 
     def _attribute(self, path, source):
         """An attribute that was set: an array, or a parameter's gradient that was added to."""

@@ -1,4 +1,4 @@
-"""The fast update of Adam and the fast scatter-add equal the plain ones that stand beside them."""
+"""The fast update of Adam, scatter-add, and sum and maximum of rows equal the plain ones."""
 
 import copy
 
@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from transformer_np import Adam, AdamW, Parameter
 from transformer_np.layers.embedding import add_rows, add_rows_plain
+from transformer_np.layers.softmax import row_max, row_sums
 from transformer_np.optim.adam import adam_step, adam_step_plain
 
 
@@ -69,6 +70,24 @@ def test_add_rows(v, d, ids, id_dtype):
     np.testing.assert_allclose(fast, by_hand, rtol=0, atol=1e-13)
     untouched = np.setdiff1d(np.arange(v), ids)
     np.testing.assert_array_equal(fast[untouched], table[untouched])
+
+
+@given(
+    shape=st.tuples(st.integers(1, 9), st.integers(1, 300), st.integers(1, 60)),
+    dtype=st.sampled_from(["float32", "float64"]),
+    masked=st.booleans(),
+    seed=st.integers(0, 99),
+)
+@settings(deadline=None, max_examples=100)
+def test_row_max_and_row_sums(shape, dtype, masked, seed):
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal(shape).astype(dtype)
+    atol = 4 * np.finfo(dtype).eps * abs(x).sum(-1).max()
+    np.testing.assert_allclose(row_sums(x), x.sum(-1, keepdims=True), rtol=0, atol=atol)
+    if masked:
+        x[rng.random(shape) < 0.7] = -np.inf
+    np.testing.assert_array_equal(row_max(x), x.max(-1, keepdims=True))
+    assert row_max(x).dtype == row_sums(x).dtype == x.dtype
 
 
 @pytest.mark.parametrize("kind", [Adam, AdamW])

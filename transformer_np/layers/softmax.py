@@ -7,6 +7,27 @@ from ..kernels import on_gpu
 from ..module import Module
 
 
+def short_rows(x):
+    """Say whether rows are so short that NumPy, which starts anew for each, spends most of its time on starting."""
+    return x.shape[-1] <= 48 and x.size >= 2048 and array_module(x).__name__ == "numpy"
+
+
+def row_max(x):
+    """Return `x.max(-1, keepdims=True)`, (..., S) -> (..., 1): of short rows in a third of the time."""
+    if not short_rows(x):
+        return x.max(-1, keepdims=True)
+    columns = x.reshape(-1, x.shape[-1]).T.copy()  # (S, N): the largest of all columns at once, going down
+    return columns.max(0).reshape(*x.shape[:-1], 1)
+
+
+def row_sums(x):
+    """Return `x.sum(-1, keepdims=True)`, (..., S) -> (..., 1): of short rows as a product with a column of ones."""
+    if not short_rows(x):
+        return x.sum(-1, keepdims=True)
+    ones = array_module(x).ones(x.shape[-1], x.dtype)
+    return (x.reshape(-1, x.shape[-1]) @ ones).reshape(*x.shape[:-1], 1)
+
+
 def softmax(scores, mask=None):
     """Return exp(scores) over its sum along the last axis; 0 where the boolean `mask` is False.
 
@@ -25,12 +46,12 @@ def softmax_in_place(scores, mask=None):
     xp = array_module(scores)
     if mask is not None:
         xp.copyto(scores, -xp.inf, where=~mask)
-    top = scores.max(-1, keepdims=True)  # subtracting it leaves the result the same and keeps exp from overflowing
+    top = row_max(scores)  # (..., 1); subtracting it leaves the result the same and keeps exp from overflowing
     if mask is not None:
         top[top == -xp.inf] = 0  # a row masked throughout: -inf - 0 is well defined, -inf - -inf is not
     scores -= top
     xp.exp(scores, out=scores)
-    total = scores.sum(-1, keepdims=True)
+    total = row_sums(scores)  # (..., 1)
     if mask is not None:
         total[total == 0] = 1
     scores /= total

@@ -8,6 +8,7 @@ import ast
 import math
 
 ALONG_ROW = {"softmax": 0, "softmax_in_place": 0, "softmax_backward": 0, "row_dots": 1}  # 1: leaves one number a row
+ALONG_ROW |= {"row_sums": 1, "row_max": 1}
 ONE_BY_ONE = {
     *("exp", "log", "sqrt", "tanh", "sin", "cos", "abs", "absolute", "sign", "square", "negative", "reciprocal", "erf"),
     *("add", "subtract", "multiply", "divide", "maximum", "minimum", "where", "clip", "sigmoid", "asarray", "array"),

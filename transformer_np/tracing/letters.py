@@ -13,7 +13,7 @@ def letters_of_sizes(model, inputs):
                 sizes.setdefault(letter, config[name])
     if "D" in sizes and "H" in sizes and sizes["D"] % sizes["H"] == 0:
         sizes["K"] = config.get("d_head") or sizes["D"] // sizes["H"]
-    sequences = [x for x in inputs if getattr(x, "ndim", 0) >= 2]
+    sequences = [x for x in inputs if getattr(x, "ndim", 0) in (2, 3)]
     if sequences:
         sizes["B"], sizes["T"] = sequences[-1].shape[:2]
         if len(sequences) > 1:

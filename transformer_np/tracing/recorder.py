@@ -51,17 +51,18 @@ class Recorder:
     objects: {id: (dotted name, object)}. `phase` is set by whoever runs the model.
     `replace(call, variable, count, value)` is asked about every array that a method of these objects sets, count being
     how often this call has set that name. Unless None, what it returns takes the array's place: so a test can move one
-    number in the middle of a model. keep=False records nothing.
+    number in the middle of a model.
     `records` are the results; `aliases` the further names that an array was given as it stood, (dotted name, variable,
     number of the record, how many records there were); `products` the matrix products, (phase, dotted name, class,
     shapes of the two sides, statement).
     """
 
-    def __init__(self, objects, replace=None, keep=True):
-        self.objects, self.replace, self.keep = objects, replace, keep
+    def __init__(self, objects, replace=None):
+        self.objects, self.replace = objects, replace
         self.phase = "forward"
         self.records, self.products, self.visits, self.aliases = [], [], [], []
         self._wanted = {}  # code -> whether it may be a method to record
+        self.statements = {}  # code -> its statements, by line
         self.blank = {}  # id -> array that is being filled, part by part
         self.latest = {}  # (dotted name, variable) -> (number of the record, the object itself)
         self.n_calls = Counter()  # of each object's methods
@@ -105,7 +106,9 @@ class Visit:
         caller = recorder.visits[-1] if recorder.visits else None
         self.caller = caller
         self.inside = caller is not None and caller.me is me  # called by a method of the same object
-        self.lines, self.values = statements_of(frame.f_code), frame.f_locals
+        if frame.f_code not in recorder.statements:
+            recorder.statements[frame.f_code] = statements_of(frame.f_code)
+        self.lines, self.values = recorder.statements[frame.f_code], frame.f_locals
         self.globals = frame.f_globals
         self.pending, self.line = (), frame.f_lineno
         self.known = {}  # variable -> number of its record
@@ -228,9 +231,8 @@ class Visit:
 
     def _returned(self, value, statement):
         """Record the values of a `return` that have no name of their own."""
-        names = (None,) if statement is None or statement.returned is None else statement.returned
+        names = (statement and statement.returned) or (None,)
         source = None if statement is None else (statement, 0, self._inputs(statement, None, self.known))
-        names = names or (None,)
         several = isinstance(value, tuple) and len(names) > 1
         parts = zip(value, names, strict=False) if several else [(value, names[0])]
         for i, (part, name) in enumerate(parts):
@@ -242,21 +244,16 @@ class Visit:
                 self.caller.called.append(number)
 
     def _unnamed(self, part, source, i, name):
-        if self.method == "backward" or self.method.endswith("_backward"):
-            if isinstance(part, tuple) and i is None:
-                for j, piece in enumerate(part):
-                    self._set(name_of_gradient(self.me, j), piece, "returned", source)
-                return None
-            variable = name_of_gradient(self.me, i or 0)
-            if self.inside:
-                return None
-        elif self.method in ("forward", "__call__"):
-            variable = name_of_output(self.me, i or 0)
-        elif self.inside:
-            return None
-        else:
-            variable = name or self.method
-        return self._set(variable, part, "returned", source)
+        """Record what stands at place i of a `return` (None: alone), under a name that says what it is."""
+        if self.method in ("forward", "__call__"):
+            return self._set(name_of_output(self.me, i or 0), part, "returned", source)
+        if self.inside:
+            return None  # whoever called will give it a name
+        if self.method != "backward":
+            return self._set(name or self.method, part, "returned", source)
+        parts = enumerate(part) if isinstance(part, tuple) and i is None else [(i or 0, part)]
+        numbers = [self._set(name_of_gradient(self.me, j), piece, "returned", source) for j, piece in parts]
+        return numbers[0] if len(numbers) == 1 else None
 
     def _set(self, variable, value, role, source, always=False):
         """Record the arrays of a value under a name; return the number of the last record."""
@@ -279,8 +276,6 @@ class Visit:
             if other is not None:
                 self.values[variable] = array = other
                 self.objects[variable] = other
-        if not recorder.keep:
-            return None
         copy = np.array(to_numpy(array))
         copy.setflags(write=False)
         recorder.latest[key] = (len(recorder.records), array)
@@ -328,8 +323,9 @@ class Visit:
         if code is None:
             return None
         try:
-            return eval(code, self.globals, self.values).shape
-        except (NameError, AttributeError, TypeError):  # not there yet, or no array
+            with np.errstate(all="ignore"):
+                return eval(code, self.globals, self.values).shape
+        except Exception:  # what is wrong with it, Python will say when the statement itself runs
             return None
 
 

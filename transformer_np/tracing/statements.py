@@ -59,29 +59,28 @@ class Statement:
 
 
 def statements_of(code):
-    """Return {line: tuple of Statements} for a code object; None where its source cannot be had."""
+    """Return {line: tuple of Statements} for a code object; None where its source cannot be had, or is not its own."""
     linecache.checkcache(code.co_filename)
     source = "".join(linecache.getlines(code.co_filename))
-    if not source:
+    functions, text = _functions(source)
+    function = functions.get((code.co_name, code.co_firstlineno))
+    if function is None:
         return None
-    functions = _functions(source)
-    return functions.get((code.co_name, code.co_firstlineno))
+    lines = _lines(function, text)
+    compiled = {line for _, _, line in code.co_lines() if line and line >= function.body[0].lineno}
+    return lines if compiled <= lines.keys() else None  # the file was changed after it was read
 
 
 @functools.lru_cache(maxsize=256)
 def _functions(source):
-    """Return {(name, first line): {line: statements}} for every function in a file or notebook cell."""
+    """Return {(name, first line): its syntax tree} for every function in a file or notebook cell, and its text."""
     try:
         tree = ast.parse(source)
     except SyntaxError:
-        return {}
-    text = _Text(source)
-    functions = {}
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            functions[node.name, first] = _lines(node, text)
-    return functions
+        return {}, None
+    functions = [n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    first = [min([n.lineno, *(d.lineno for d in n.decorator_list)]) for n in functions]
+    return {(n.name, line): n for n, line in zip(functions, first, strict=True)}, _Text(source)
 
 
 class _Text:
@@ -89,12 +88,17 @@ class _Text:
 
     def __init__(self, source):
         self.lines, self.letters = source.split("\n"), {}
-        for token in tokenize.generate_tokens(io.StringIO(source).readline):
-            if token.type == tokenize.COMMENT:
-                line, column = token.start
-                self.lines[line - 1] = self.lines[line - 1][:column]
-                if match := SHAPES.match(token.string):
-                    self.letters[line] = tuple(re.findall(SHAPE, match[1]))
+        hashes = [i for i, line in enumerate(self.lines) if "#" in line]
+        if any(set("'\"") & set(self.lines[i]) for i in hashes):  # a # in a string is no comment: look closely
+            tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+            places = [(t.start[0] - 1, t.start[1]) for t in tokens if t.type == tokenize.COMMENT]
+        else:
+            places = [(i, self.lines[i].index("#")) for i in hashes]
+        for i, column in places:
+            line, comment = self.lines[i][:column], self.lines[i][column:]
+            self.lines[i] = line
+            if match := SHAPES.match(comment):
+                self.letters[i + 1] = tuple(re.findall(SHAPE, match[1]))
 
     def between(self, first, last):
         """The lines first .. last as one."""
@@ -103,14 +107,16 @@ class _Text:
 
 def _lines(function, text):
     """Return {line: the statements on it}; all lines of one statement share one tuple."""
-    me = function.args.args[0].arg if function.args.args else None
+    arguments = [*function.args.posonlyargs, *function.args.args]
+    me = arguments[0].arg if arguments else None
     lines = {}
     for node in _statements(function.body):
         head = _head(node)
         last = head[-1].end_lineno if head else node.lineno
         statement = _read(node, head, me, text.between(node.lineno, last), text.letters.get(last, ()))
         own = (statement,)
-        for line in range(node.lineno, last + 1):
+        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+        for line in range(first, last + 1):
             lines[line] = (*lines[line], statement) if line in lines else own
     return lines
 
@@ -124,6 +130,7 @@ def _statements(body):
         for part in ("body", "orelse", "finalbody"):
             yield from _statements(getattr(node, part, []))
         for handler in getattr(node, "handlers", []):
+            yield handler
             yield from _statements(handler.body)
 
 
@@ -135,6 +142,8 @@ def _head(node):
         return node.items and [e for item in node.items for e in (item.context_expr, item.optional_vars) if e]
     if isinstance(node, (ast.While, ast.If)):
         return [node.test]
+    if isinstance(node, ast.ExceptHandler):
+        return [node.type] if node.type else []
     if isinstance(node, (ast.Try, ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
         return []
     return [node]

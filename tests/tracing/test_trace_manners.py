@@ -200,6 +200,14 @@ def test_a_class_from_a_notebook_cell():
     assert trace["dhidden"] is trace["dy"]  # the same array under a second name
 
 
+def test_a_source_that_changed_after_it_was_read():
+    name, changed = "<cell 8>", SOURCE.replace("        return y", "        y = y * 1\n        return y")
+    linecache.cache[name] = (len(changed), None, changed.splitlines(keepends=True), name)
+    trace = tnp.trace(made_from(SOURCE, name))(X)
+    assert np.array_equal(trace["y"], 2 * X + 1)
+    assert trace.step("dhidden").source == ""
+
+
 def test_a_class_without_source():
     trace = tnp.trace(made_from(SOURCE, "<nowhere>"))(X)
     assert np.array_equal(trace["hidden"], 2 * X)
@@ -291,6 +299,16 @@ def test_names():
         trace["encoder.layers.0.self_attention.attention.score"]
     with pytest.raises(TypeError, match="takes a name, got int 3"):
         trace[3]
+
+
+def test_a_tied_matrix_goes_by_each_of_its_names():
+    model, src, tgt = transformer(tie_embeddings="target")
+    trace = tnp.trace(model)(src, tgt)
+    assert trace["output.weight"] is trace["tgt_embedding.weight"]
+    assert trace["output.weight.grad"] is trace["tgt_embedding.weight.grad"]
+    assert "tgt_embedding.weight" in trace.step("output.logits_rows.1").inputs
+    known = {s.name for s in trace.steps} | set(trace.parameters)
+    assert all(set(s.inputs) <= known for s in trace.steps)
 
 
 def test_refusals():

@@ -4,7 +4,7 @@ import numpy as np
 
 from ..backend import array_module, to_numpy
 from ..checking.parameters import find_parameters
-from ..module import Module
+from ..module import Module, Parameter
 
 
 def values_of(model):
@@ -16,6 +16,20 @@ def _values(model):
     if isinstance(model, Module):
         return [(name, p.data) for name, p in model.named_parameters()]
     return [(slot.name, slot.get()) for slot in find_parameters(model)]
+
+
+def names_of_shared(model):
+    """Return {id of a Parameter: the name it goes by}, and {every other dotted name of it: that one}."""
+    if not isinstance(model, Module):
+        return {}, {}
+    names = {id(p): name for name, p in model.named_parameters()}
+    others = {}
+    for prefix, layer in model.named_modules():
+        for attribute, value in vars(layer).items():
+            name = f"{prefix}.{attribute}" if prefix else attribute
+            if isinstance(value, Parameter) and names[id(value)] != name:
+                others[name] = names[id(value)]
+    return names, others
 
 
 def gradients_of(model):

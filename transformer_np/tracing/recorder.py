@@ -48,7 +48,7 @@ class Record:
 class Recorder:
     """While `with recorder:` runs, records what the methods of the given objects compute, on this thread.
 
-    objects: {id: (dotted name, object)}. `phase` is set by whoever runs the model.
+    objects: {id: (dotted name, object)}; parameters: {id: dotted name}. `phase` is set by whoever runs the model.
     `replace(call, variable, count, value)` is asked about every array that a method of these objects sets, count being
     how often this call has set that name. Unless None, what it returns takes the array's place: so a test can move one
     number in the middle of a model.
@@ -57,8 +57,8 @@ class Recorder:
     shapes of the two sides, statement).
     """
 
-    def __init__(self, objects, replace=None):
-        self.objects, self.replace = objects, replace
+    def __init__(self, objects, replace=None, parameters=None):
+        self.objects, self.replace, self.parameters = objects, replace, parameters or {}
         self.phase = "forward"
         self.records, self.products, self.visits, self.aliases = [], [], [], []
         self._wanted = {}  # code -> whether it may be a method to record
@@ -308,9 +308,9 @@ class Visit:
             if name in known:
                 found.append(known[name])
             elif name.startswith("self."):
-                first = name.split(".")[1]
-                if isinstance(getattr(self.me, first, None), Parameter):
-                    found.append(f"{self.module}.{first}" if self.module else first)
+                parameter = getattr(self.me, name.split(".")[1], None)
+                if isinstance(parameter, Parameter) and id(parameter) in self.recorder.parameters:
+                    found.append(self.recorder.parameters[id(parameter)])
         return tuple(dict.fromkeys([*found, *(n for n in self.called if n is not None)]))
 
     def _count_products(self, statement):

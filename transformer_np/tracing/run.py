@@ -8,7 +8,7 @@ from ..checking.trees import as_arrays, leaves
 from ..module import Module, is_inference
 from .ledger import Ledger, take_stock
 from .letters import letters_of_sizes
-from .parameters import gradients_of, take_gradients, values_of
+from .parameters import gradients_of, names_of_shared, take_gradients, values_of
 from .recorder import Recorder
 from .trace import Trace
 
@@ -56,7 +56,8 @@ def _check(model, loss_fn, targets, dy):
 
 def _run(model, loss_fn, targets, dy, tokens, inputs, options):
     parameters, put_back = values_of(model), take_gradients(model)
-    recorder = Recorder(objects_in(model, loss_fn))
+    names, shared = names_of_shared(model)
+    recorder = Recorder(objects_in(model, loss_fn), parameters=names)
     loss, held = None, []
     try:
         with recorder:
@@ -78,6 +79,7 @@ def _run(model, loss_fn, targets, dy, tokens, inputs, options):
         recorder.aliases,
         model=model,
         parameters=parameters,
+        shared=shared,
         gradients=gradients,
         output=output,
         loss=loss,

@@ -21,13 +21,26 @@ class Trace:
     """
 
     def __init__(
-        self, records, aliases, *, model, loss_fn, parameters, gradients, output, loss, tokens, letters, ledger
+        self,
+        records,
+        aliases,
+        *,
+        model,
+        loss_fn,
+        parameters,
+        shared,
+        gradients,
+        output,
+        loss,
+        tokens,
+        letters,
+        ledger,
     ):
         self.steps, self._index = steps_of(records, aliases)
         self._pairs = gradient_pairs(records, aliases)
-        self.model, self.parameters, self.output, self.loss = model, parameters, output, loss
-        self.loss_fn, self.tokens, self.letters = loss_fn, tokens, letters
-        self._parameter_gradients, self._ledger = gradients, ledger
+        self.model, self.loss_fn, self.output, self.loss = model, loss_fn, output, loss
+        self.parameters, self._shared, self._parameter_gradients = parameters, shared, gradients
+        self.tokens, self.letters, self._ledger = tokens, letters, ledger
 
     @property
     def forward(self):
@@ -73,12 +86,12 @@ class Trace:
         """The array of that name: a step's (see `step`), a parameter's, or "....weight.grad" for its gradient."""
         if not isinstance(name, str):
             raise TypeError(f"trace[...] takes a name, got {type(name).__name__} {name!r:.40}; trace.steps is a list")
-        if name not in self._index:
-            if name in self.parameters:
-                return self.parameters[name]
-            if name.endswith(".grad") and name.removesuffix(".grad") in self._parameter_gradients:
-                return self._parameter_gradients[name.removesuffix(".grad")]
-        return self.step(name).value
+        if name in self._index:
+            return self.step(name).value
+        plain = name.removesuffix(".grad")
+        found = self.parameters if plain == name else self._parameter_gradients
+        plain = self._shared.get(plain, plain)
+        return found[plain] if plain in found else self.step(name).value
 
     def step(self, name):
         """The Step of that name. "layer.x" is what x was in the end, "layer.x.1", "layer.x.2" .. all it was in turn.

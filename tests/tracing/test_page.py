@@ -79,6 +79,26 @@ def test_every_step_and_every_number(quickstart, quickstart_page):
         np.testing.assert_allclose(shown, step.value, rtol=1.5e-4, atol=0)
 
 
+def test_the_numbers_are_those_of_an_untraced_run(quickstart, quickstart_page):
+    """The same model, run and differentiated without a trace: attention, logits, loss and all gradients."""
+    model, loss_fn, page = quickstart.model, tnp.CrossEntropy(ignore_index=0), document(quickstart_page)
+    model.zero_grad()
+    logits = model.forward(quickstart["src"], quickstart["tgt"])
+    loss = loss_fn.forward(logits, quickstart["loss.targets"].reshape(logits.shape[:-1]))
+    attention = model.decoder.layers[1].cross_attention.weights
+    model.backward(loss_fn.backward())
+    expected = {f"{name.rpartition('.')[0]}.d{name.rpartition('.')[2]}": p.grad for name, p in model.named_parameters()}
+    expected |= {"output.logits": logits, "decoder.layers.1.cross_attention.attention.weights": attention}
+    expected["loss.loss"] = np.array(loss)
+    numbers = unpacked(part(quickstart_page, "arrays"), page["size"])
+    views = {o["name"]: page["views"][o["view"]] for scene in page["scenes"] for o in scene["outputs"]}
+    for name, array in expected.items():
+        np.testing.assert_array_equal(quickstart[name], array)
+        shown = numbers[views[name]["at"] :][: array.size].reshape(array.shape)
+        np.testing.assert_allclose(shown, array, rtol=1.5e-4, atol=0)
+    model.zero_grad()
+
+
 @given(st.lists(st.floats(width=64, allow_nan=False, allow_infinity=False), min_size=1, max_size=20))
 def test_four_digits_are_exact(values):
     """What the page makes of the five digits, rounding half up, is Python's own rounding of the number itself."""

@@ -244,6 +244,9 @@ def test_the_picture_leads_to_its_layers(open_page, address):
     page.keyboard.press("Enter")
     assert "feed_forward" in page.inner_text(".crumbs")
     assert page.inner_text("#count").endswith("backward")
+    page.focus(".crumbs button >> nth=1")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "title"  # the focus is not lost with what was pressed
     go_to(page, "decoder.layers.0.cross_attention.attention.dq")
     assert page.inner_text(".partner figcaption").startswith("q, the value it belongs to")
     assert "gradients right" in page.inner_text(".badge")

@@ -220,10 +220,12 @@ class Viewer {
 
   fill(scene) {
     const root = get("scene");
+    const focused = root.contains(document.activeElement);
     root.hidden = false;
     this.maps = [];
     root.replaceChildren(this.crumbs(scene), this.heading(scene), this.statement(scene), this.inside(scene),
       this.arrays(scene));
+    if (focused) get("title").focus();  // what had the focus is gone with the scene before
     this.drawAll();
   }
 
@@ -257,7 +259,7 @@ class Viewer {
 
   heading(scene) {
     const badge = this.page.badges[scene.module];
-    const box = element("div", { class: "heading" }, element("h2", { id: "title" }, scene.title),
+    const box = element("div", { class: "heading" }, element("h2", { id: "title", tabindex: "-1" }, scene.title),
       element("p", { class: "kind" }, `${scene.kind}.${scene.method}`));
     if (badge) {
       const { sign, text } = BADGES[badge.status];

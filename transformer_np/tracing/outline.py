@@ -129,9 +129,9 @@ class Outline:
             for box in boxes:
                 box.covers = tuple(c.replace(path, pattern, 1) if path else c for c in box.covers)
             return boxes
-        sub_layers = [m for m in inside if self.kinds[m] not in (*NORMS, "Dropout")]
-        norms = [m for m in inside if self.kinds[m] in NORMS]
+        norms = [m for m in inside if self.kinds[m] in NORMS or m.rpartition(".")[2].startswith("norm")]
         dropouts = [m for m in inside if self.kinds[m] == "Dropout"]
+        sub_layers = [m for m in inside if m not in (*norms, *dropouts)]
         post = not norms or inside.index(norms[0]) > inside.index(sub_layers[0])
         found = []
         for i, sub in enumerate(sub_layers):

@@ -4,6 +4,7 @@ Arguments of one call are one scene, and so are the results of one statement. Ev
 """
 
 import ast
+import inspect
 import re
 from dataclasses import dataclass, field
 
@@ -85,8 +86,9 @@ class _Maker:
             scene.trees = [None] * len(group)
             return scene
         scene.inputs = self._inputs(group)
-        scene.formula, scene.words = formula_of(first.kind, first.method, first.source)
-        leaf, module = _Leaves(first, scene.inputs, self.values), self.modules.get(first.module)
+        module = self.modules.get(first.module)
+        scene.formula, scene.words = formula_of(_house_class(module, first.file), first.method, first.source)
+        leaf = _Leaves(first, scene.inputs, self.values)
 
         def constant(expression):
             return _attribute(module, expression)
@@ -126,6 +128,17 @@ class _Maker:
         if other is None or other.phase == "backward" or other.value.size != step.value.size:
             return None
         return other.name, other.value.reshape(step.value.shape)
+
+
+def _house_class(layer, file):
+    """The name of the class of this package, the layer's own or one it inherits from, whose file the statement is in.
+
+    Formulas are for those alone: a class of the reader's own may be called Linear too.
+    """
+    for cls in type(layer).__mro__:
+        if cls.__module__.split(".")[0] == __name__.split(".")[0] and inspect.getsourcefile(cls) == file:
+            return cls.__name__
+    return None
 
 
 def _shared(modules, parameters):

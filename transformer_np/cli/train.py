@@ -151,7 +151,9 @@ def prepare(args, task):
     model = task.model().to(args.device)
     schedule = LinearSchedule(args.lr, warmup_steps=max(1, min(100, args.steps // 5)), n_steps=args.steps)
     optimizer = Adam(model.parameters(), lr=schedule)
-    return TrainStep(model, task.loss(), optimizer, args.threads or "auto", clip=1.0), batches
+    step = TrainStep(model, task.loss(), optimizer, args.threads or "auto", clip=1.0)
+    args.threads = step.threads  # for the record
+    return step, batches
 
 
 def learn(args, task, step, batches, folder):

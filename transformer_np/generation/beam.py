@@ -101,7 +101,8 @@ class Search:
             text.keep_rows(xp.arange(self.n_sentences).repeat(self.beam_size))
             logits = logits.repeat(self.beam_size, 0)  # (B*M, V)
         vocab_size = logits.shape[-1]
-        log_p = self.log_p[..., None] + log_softmax(logits).reshape(self.n_sentences, self.beam_size, vocab_size)
+        # log P(text and token) = log P(text) + logit - log of the sum of exp(logits): one sum over all V, for speed.
+        log_p = (self.log_p.reshape(-1, 1) - log_sum_exp(logits)) + logits  # (B*M, V) in float64
         # Of 2 M continuations at most M end, one for each text, so M go on.
         log_p, best = self._largest(log_p.reshape(self.n_sentences, -1), 2 * self.beam_size)  # (B, 2M)
         parents, tokens = best // vocab_size, best % vocab_size
@@ -114,7 +115,8 @@ class Search:
         if bool(finishes.any()):
             self._finish(finishes, log_p, parents, tokens, n)
 
-        self.log_p, going = self._largest(xp.where(ends, -xp.inf, log_p), self.beam_size)  # (B, M)
+        going = xp.argsort(ends, axis=1, kind="stable")[:, : self.beam_size]  # (B, M): the best that do not end
+        self.log_p = xp.where(ends, -xp.inf, log_p)[self.sentences, going]
         rows = parents[self.sentences, going] + self.beam_size * self.sentences
         text.keep_rows(rows.reshape(-1))
         text.append(tokens[self.sentences, going].reshape(-1))
@@ -138,9 +140,9 @@ class Search:
 
     def _largest(self, x, k):
         """Return the k largest of each row of x (B, L), in falling order, and where they stand; of equals the first."""
-        xp = array_module(x)
-        k = min(k, x.shape[1])
-        top = xp.argpartition(-x, k - 1, axis=1)[:, :k]
+        xp, n = array_module(x), x.shape[1]
+        k = min(k, n)
+        top = xp.argpartition(x, n - k, axis=1)[:, n - k :]
         top.sort(axis=1)
         top = top[self.sentences, xp.argsort(-x[self.sentences, top], axis=1, kind="stable")]
         return x[self.sentences, top], top
@@ -162,8 +164,8 @@ class Search:
         return ids, self.finished_scores[:, : self.n_results]
 
 
-def log_softmax(x):
-    """Return log(softmax(x)) along the last axis."""
+def log_sum_exp(x):
+    """Return log(sum(exp(x))) along the last axis, kept with size 1, in float64: x - that is log(softmax(x))."""
     xp = array_module(x)
-    x = x - x.max(-1, keepdims=True)
-    return x - xp.log(xp.exp(x).sum(-1, keepdims=True))
+    top = x.max(-1, keepdims=True)
+    return top + xp.log(xp.exp(x - top).sum(-1, keepdims=True).astype("float64"))

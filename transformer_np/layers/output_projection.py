@@ -4,9 +4,24 @@ import math
 
 import numpy as np
 
+from ..backend import array_module
 from ..checks import check_floats, check_positive
-from ..module import Module, Parameter
+from ..module import Module, Parameter, is_inference
 from .linear import column_sums
+
+
+def product_of_few(rows, table):
+    """Return rows @ table.T, faster on the CPU for a few rows, as when a few texts are written on by a token each.
+
+    Shapes: rows (N, D), table (V, D) -> (N, V). BLAS lays the right factor out anew before it begins, so that had
+    better be the small one; and it takes four at a time, so what is missing is filled up with zeros.
+    """
+    n = len(rows)
+    if not 1 < n <= 8 or array_module(rows) is not np:  # one row alone is a product of matrix and vector anyway
+        return rows @ table.T
+    columns = np.zeros((rows.shape[1], n + -n % 4), rows.dtype)  # (D, 4) or (D, 8)
+    columns[:, :n] = rows.T
+    return np.ascontiguousarray((table @ columns)[:, :n].T)  # (N, V)
 
 
 class OutputProjection(Module):
@@ -38,7 +53,10 @@ class OutputProjection(Module):
         """x (..., D) -> logits (..., V)."""
         check_floats(self, "x", x, last=self.d_model, dtype=self.dtype)
         x_rows = x.reshape(-1, self.d_model)  # (N, D)
-        logits_rows = x_rows @ self.weight.data.T  # (N, V)
+        if is_inference():
+            logits_rows = product_of_few(x_rows, self.weight.data)  # (N, V)
+        else:
+            logits_rows = x_rows @ self.weight.data.T  # (N, V)
         if self.bias is not None:
             logits_rows += self.bias.data
         logits = logits_rows.reshape(*x.shape[:-1], self.vocab_size).astype(x.dtype, copy=False)

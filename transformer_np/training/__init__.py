@@ -2,6 +2,7 @@
 
 from .loop import History, fit
 from .memory import keep_freed_memory
+from .mixed_precision import LossScaler
 from .run import last_run, load_run, load_text_run, new_run, save_run
 from .step import TrainStep
 from .translation import attention_of, translate
@@ -9,6 +10,7 @@ from .writing import write_on
 
 __all__ = [
     "History",
+    "LossScaler",
     "TrainStep",
     "attention_of",
     "fit",

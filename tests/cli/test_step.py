@@ -38,7 +38,7 @@ def trained(tmp_path, monkeypatch, capsys):
 
 def document(path):
     """What the page says of itself."""
-    text = re.search(r'id="document">(.*?)</script>', path.read_text(encoding="utf-8"), re.DOTALL)[1]
+    text = re.search(r'id="document" data-size="\d+">(.*?)</script>', path.read_text(encoding="utf-8"), re.DOTALL)[1]
     return json.loads(zlib.decompress(base64.b64decode(text)))
 
 

@@ -24,7 +24,7 @@ from transformer_np.tracing.scenes import scenes_of
 
 def part(page, name):
     """What is packed under one name of the page."""
-    text = re.search(rf'<script type="text/plain" id="{name}">(.*?)</script>', page, re.DOTALL)[1]
+    text = re.search(rf'<script type="text/plain" id="{name}" data-size="\d+">(.*?)</script>', page, re.DOTALL)[1]
     return zlib.decompress(base64.b64decode(text))
 
 

@@ -90,13 +90,15 @@ class Page:
 
     def text(self, title, badges):
         """Return the page."""
-        document = json.dumps(self.document(title, badges), ensure_ascii=False, separators=(",", ":"))
+        document = json.dumps(self.document(title, badges), ensure_ascii=False, separators=(",", ":")).encode()
         scripts = "\n".join((FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS)
         parts = {
             "TITLE": escape(title),
             "STYLE": (FOLDER / STYLE).read_text(encoding="utf-8"),
             "FIGURE": self.figure.svg(),
-            "DOCUMENT": compress(document.encode()),
+            "DOCUMENT": compress(document),
+            "LETTERS": str(len(document)),
+            "BYTES": str(5 * self.pack.size),
             "ARRAYS": self.pack.text(),
             "SCRIPT": scripts,
         }

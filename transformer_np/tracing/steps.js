@@ -408,7 +408,8 @@ async function start() {
     get("loading").textContent = "This browser cannot unpack the numbers: any of 2023 or later can.";
     return;
   }
-  const [text, planes] = await Promise.all([inflate(get("document").textContent), inflate(get("arrays").textContent)]);
+  const unpack = (part) => inflate(part.textContent, Number(part.dataset.size));
+  const [text, planes] = await Promise.all([unpack(get("document")), unpack(get("arrays"))]);
   const page = JSON.parse(new TextDecoder().decode(text));
   window.viewer = new Viewer(page, new Numbers(planes, page.size));
   get("loading").remove();

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import transformer_np as tnp
 from transformer_np.tracing import formulas, provenance
+from transformer_np.tracing.axes import Axes
 from transformer_np.tracing.badges import badges_of
 from transformer_np.tracing.outline import Outline
 from transformer_np.tracing.packing import Pack, digits
@@ -273,6 +274,20 @@ def test_write_page_and_frame(tmp_path, quickstart):
     assert "<title>&lt;/title&gt;&lt;script&gt;</title>" in text
     frame = notebook_view(traced)
     assert frame.count("<") == 2  # <iframe ..></iframe>
+
+
+def test_labels_where_source_and_target_are_as_long():
+    """By length alone the axes could not be told apart: then the layer and the variable decide."""
+    axes = Axes({"src": [list("abc")], "tgt": [list("xyz")]}, {"src": None, "tgt": list("xyzw")})
+    cross = "decoder.layers.0.cross_attention"
+    assert axes.of((1, 2, 3, 3), "weights", f"{cross}.attention") == ["", "", "tgt", "src"]
+    assert axes.of((1, 2, 3, 8), "q", cross) == ["", "", "tgt", ""]
+    assert axes.of((1, 2, 3, 8), "dk", f"{cross}.attention") == ["", "", "src", ""]
+    assert axes.of((3, 8), "y", f"{cross}.w_v") == ["src", ""]
+    assert axes.of((1, 2, 3, 3), "scores", "encoder.layers.0.self_attention.attention") == ["", "", "src", "src"]
+    assert axes.of((1, 3, 8), "memory", "decoder") == ["", "src", ""]
+    assert axes.of((1, 3, 4), "logits", "output") == ["", "tgt", "tgt words"]
+    assert axes.of((3, 8), "weight", "decoder.layers.0.norm1", parameter=True) == ["", ""]
 
 
 def test_unreadable_statements_have_no_tree():

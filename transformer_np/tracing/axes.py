@@ -3,6 +3,8 @@
 PAIRS = ("scores", "weights", "dropped", "mask", "memory_mask", "may_look", "dropout_mask", "bias", "position_bias")
 LISTS = ("ids", "targets", "counts", "segments", "src", "tgt", "src_mask", "tgt_mask")
 LISTS += ("total", "score", "scale", "loss")
+OF_SOURCE = ("memory", "dmemory", "memory_mask", "src", "src_mask")
+KEYS = ("k", "v", "key", "value", "keys", "values")
 
 
 class Axes:
@@ -50,10 +52,10 @@ class Axes:
         if len(fits) < 2:
             return fits[0] if fits else ""
         last = axis == len(shape) - 1
-        from_source = module.startswith(("src", "encoder")) or variable in ("memory", "dmemory", "src", "src_mask")
+        from_source = module.startswith(("src", "encoder")) or variable in OF_SOURCE
         if "cross_attention" in module:
             part = module.rpartition(".")[2]
-            of_keys = part in ("w_k", "w_v") or variable.lstrip("d") in ("k", "v", "key", "value")
+            of_keys = part in ("w_k", "w_v") or variable.removeprefix("d") in KEYS
             from_source = of_keys or (last and len(shape) > 2)
         return next(f for f in fits if f.startswith("src") == from_source)
 

@@ -399,6 +399,14 @@ def gelu_backward(layer, dy):
     return dx
 
 
+def sums_by_bucket(dbias, buckets, n_buckets):
+    """In place of layers.relative_position_bias.sums_by_bucket: CuPy's bincount would wait for the device."""
+    xp, rows = array_module(dbias), widen(dbias).reshape(len(dbias), -1).T  # (T S, H)
+    sums = xp.zeros((n_buckets, len(dbias)), rows.dtype)
+    xp.add.at(sums, buckets.ravel(), rows)
+    return sums
+
+
 def dropout_mask(layer, like):
     """The kernel of Dropout.draw_mask."""
     n_dropped = round(layer.p * 65536)

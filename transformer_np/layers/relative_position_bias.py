@@ -4,8 +4,10 @@ import math
 
 import numpy as np
 
+from .. import kernels
 from ..backend import array_module, widen
 from ..checks import check_positive
+from ..kernels import on_gpu
 from ..module import Module, Parameter
 from .positions import check_length
 
@@ -33,6 +35,13 @@ def relative_buckets(distance, n_buckets=32, max_distance=128, bidirectional=Tru
     )
     far = exact + (scaled * np.float32(n - exact)).astype(np.int64)
     return first + np.where(distance < exact, distance, far.clip(0, n - 1))
+
+
+@on_gpu(kernels.sums_by_bucket)
+def sums_by_bucket(dbias, buckets, n_buckets):
+    """dbias (H, T, S), buckets (T, S) -> for each bucket and head the sum over its places (n_buckets, H)."""
+    sums = [np.bincount(buckets.ravel(), head.ravel(), minlength=n_buckets) for head in widen(dbias)]
+    return np.stack(sums, axis=1)  # (n_buckets, H)
 
 
 class RelativePositionBias(Module):
@@ -79,7 +88,6 @@ class RelativePositionBias(Module):
     def backward(self, dbias):
         """dbias (1, H, T, S) -> None, since positions have no gradient; adds dE."""
         (buckets,) = self.saved(dbias)
-        xp = array_module(dbias)
-        sums = [xp.bincount(buckets.ravel(), head.ravel(), minlength=self.n_buckets) for head in widen(dbias[0])]
-        self.weight.accumulate(xp.stack(sums, axis=1).astype(self.dtype))  # (n_buckets, H)
+        sums = sums_by_bucket(dbias[0], buckets, self.n_buckets)  # (n_buckets, H)
+        self.weight.accumulate(sums.astype(self.dtype, copy=False))
         return None

@@ -88,6 +88,9 @@ class HalfCopy:
                 f"too small for {precision}, which is used for a copy of them"
             )
         self.dtype, self.original = float_dtype(precision), model
+        for _, module in model.named_modules():
+            if hasattr(module, "mark"):
+                module.mark()  # a dropout forgets its generator on the GPU, which cannot be copied
         self.model = replicate(model)
 
     def refresh(self):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer_np import Adam, AdamW, Parameter
+from transformer_np import SGD, Adam, AdamW, Parameter
 from transformer_np.layers.embedding import add_rows, add_rows_plain
 from transformer_np.layers.softmax import row_max, row_sums
 from transformer_np.optim.adam import adam_step, adam_step_plain
@@ -88,6 +88,43 @@ def test_row_max_and_row_sums(shape, dtype, masked, seed):
         x[rng.random(shape) < 0.7] = -np.inf
     np.testing.assert_array_equal(row_max(x), x.max(-1, keepdims=True))
     assert row_max(x).dtype == row_sums(x).dtype == x.dtype
+
+
+@pytest.mark.parametrize("kind", [Adam, AdamW, SGD])
+def test_small_parameters_updated_together_are_updated_the_same_to_the_bit(kind):
+    shapes = [(7,), (3, 5), (), (70, 70), (4, 1, 2), (70,)]  # one of them large
+    results = []
+    for together in (True, False):
+        rng = np.random.default_rng(0)
+        parameters = [
+            Parameter(rng.standard_normal(shape).astype("float32" if shape != (7,) else "float64")) for shape in shapes
+        ]
+        parameters[1].data = parameters[1].data.copy(order="F")
+        optimizer = kind(parameters, lr=0.1)
+        for _ in range(3):
+            for p in parameters[:-1]:  # the last never gets a gradient
+                p.grad = rng.standard_normal(p.shape).astype(p.data.dtype)
+            optimizer.step() if together else optimizer.step(lambda *args: map(*args))
+        results.append([p.data for p in parameters] + [b for bs in optimizer.state.values() for b in bs])
+    for i, (one, other) in enumerate(zip(*results, strict=True)):
+        assert one.dtype == other.dtype
+        if i % len(shapes) == 1 and kind is not SGD:  # alone, an array in another order takes the plain way
+            np.testing.assert_allclose(one, other, rtol=1e-6)
+        else:
+            np.testing.assert_array_equal(one, other)
+
+
+def test_an_update_that_looks_at_a_whole_parameter_gets_it_alone():
+    """Steps of one length for each parameter: laid end to end, two parameters would share it."""
+
+    class Normed(Adam):
+        def update(self, p, lr, m, v):
+            p.data -= lr * p.grad / np.sqrt((p.grad**2).sum())
+
+    parameters = [Parameter(np.zeros(2)), Parameter(np.zeros(2))]
+    parameters[0].grad, parameters[1].grad = np.array([3.0, 4.0]), np.array([0.0, 0.5])
+    Normed(parameters, lr=1.0).step()
+    np.testing.assert_allclose([p.data for p in parameters], [[-0.6, -0.8], [0, -1]], rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("kind", [Adam, AdamW])

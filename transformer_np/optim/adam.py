@@ -6,7 +6,7 @@ from .. import kernels
 from ..backend import array_module, is_half, widen
 from ..checks import check_real
 from ..kernels import on_gpu
-from .optimizer import Optimizer
+from .optimizer import Optimizer, entrywise
 
 
 @on_gpu(kernels.adam_step)
@@ -75,6 +75,7 @@ class Adam(Optimizer):
             raise ValueError(f"{type(self).__name__}: eps must be positive, got {eps!r}")
         self.betas, self.eps = betas, eps
 
+    @entrywise
     def update(self, p, lr, m, v):
         """Change p.data, m and v by one step."""
         step_size = lr / (1 - self.betas[0] ** self.t)

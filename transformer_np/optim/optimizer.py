@@ -1,13 +1,22 @@
 """What every optimiser shares: parameters, a step counter, a learning rate that may follow a schedule, and state."""
 
+import builtins
 import math
 from collections.abc import Iterable
 
 import numpy as np
 
-from ..backend import array_module, to_numpy, widen
+from ..backend import array_module, is_half, to_numpy
 from ..checks import check_real
 from ..module import Parameter
+
+SMALL = 4096  # numbers: of arrays smaller than this, most of the time goes into calling
+
+
+def entrywise(update):
+    """Mark an `update` in which no number of a parameter depends on another: small ones go through it together."""
+    update.entrywise = True
+    return update
 
 
 class Optimizer:
@@ -71,7 +80,38 @@ class Optimizer:
                 self.state[name][i] = _matching(self.state[name][i], p.data)
             self.update(p, lr, *(self.state[name][i] for name in self.buffers))
 
-        list(map(update, self.parameters, range(len(self.parameters))))
+        alone = range(len(self.parameters))
+        if map is builtins.map and getattr(self.update, "entrywise", False):
+            alone, small = self._small_ones()
+            for those in small:
+                self._update_together(those, lr)
+        list(map(update, [self.parameters[i] for i in alone], alone))
+
+    def _small_ones(self):
+        """Return the indices of parameters to update alone, and of those to update together, a list for each dtype."""
+        alone, small = [], {}
+        for i, p in enumerate(self.parameters):
+            together = p.size <= SMALL and array_module(p.data) is np and not is_half(p.data)
+            (small.setdefault(p.data.dtype, []) if together else alone).append(i)
+        return alone, small.values()
+
+    def _update_together(self, indices, lr):
+        """Update parameters laid end to end: alone, a hundred vectors would take a hundred times a dozen calls."""
+        arrays = []
+        for i in indices:
+            p = self.parameters[i]
+            for name in self.buffers:
+                self.state[name][i] = _matching(self.state[name][i], p.data)
+            arrays.append([p.data, *(self.state[name][i] for name in self.buffers)])
+        values, *buffers = (np.concatenate([a.reshape(-1) for a in column]) for column in zip(*arrays, strict=True))
+        together = Parameter(values)
+        together.grad = np.concatenate([self.parameters[i].grad.reshape(-1) for i in indices])
+        self.update(together, lr, *buffers)
+        end = 0
+        for those in arrays:
+            start, end = end, end + those[0].size
+            for array, whole in zip(those, (values, *buffers), strict=True):
+                array[...] = whole[start:end].reshape(array.shape)
 
     def update(self, p, lr, *buffers):
         """Change `p.data` and the buffers in place, from `p.grad`."""
@@ -123,4 +163,4 @@ def _matching(buffer, data):
 
 
 def _wide_dtype(data):
-    return widen(data[:0]).dtype
+    return np.dtype(np.float32) if is_half(data) else data.dtype

@@ -1,7 +1,7 @@
 """Stochastic gradient descent, with momentum if wanted."""
 
 from ..checks import check_real
-from .optimizer import Optimizer
+from .optimizer import Optimizer, entrywise
 
 
 class SGD(Optimizer):
@@ -20,6 +20,7 @@ class SGD(Optimizer):
             raise ValueError(f"SGD: momentum must be at least 0 and less than 1, got {momentum!r}")
         self.momentum = momentum
 
+    @entrywise
     def update(self, p, lr, u):
         """Change p.data and u by one step."""
         u *= self.momentum

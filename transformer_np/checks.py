@@ -24,10 +24,11 @@ def argument(owner, name):
 
 def has_shape(x, shape):
     """Say whether `x` has that shape, in which None stands for any size."""
-    if x.ndim != len(shape):
+    sizes = x.shape
+    if len(sizes) != len(shape):
         return False
-    for n, got in zip(shape, x.shape, strict=True):
-        if n is not None and n != got:
+    for i, n in enumerate(shape):
+        if n is not None and n != sizes[i]:
             return False
     return True
 

@@ -14,10 +14,12 @@ class KeyValueCache:
     Pass one to `model.decode` with the prompt, then with the next token (of each sentence), and so on: each attention
     adds the new keys and values and looks at all. The result is that of the whole text at once, since a token looks at
     earlier ones only, whose keys and values stay as they were. So a text of n tokens costs n steps of one token each.
-    The n-th token stands at place n - 1. `capacity` places are set aside: all the memory that the cache ever takes.
+    The n-th token stands at place n - 1. `capacity` places are set aside: all that keys and values ever take.
     With `window` no more than that many are kept, for a model whose tokens look no further back: a new token then takes
     the room of the one that has just gone out of sight, and a text may go on for ever.
     `memory` is a MemoryCache for a model with an encoder.
+    A cache is for one text and for the weights that the model has meanwhile: where they are small, attentions keep
+    copies of theirs in `side_by_side`, in a form that is faster for single tokens.
     Shapes: keys and values (B, G, S, K) with G heads of them.
     Raises ValueError where `capacity` places are not enough.
     """
@@ -29,6 +31,7 @@ class KeyValueCache:
         self.memory = memory
         self.length = 0  # how many tokens the model has seen; `decode` counts
         self.n_padding = None  # (B,): how many tokens of padding each sentence begins with; None where there is none
+        self.side_by_side = {}  # three Linear layers -> their weights and biases in one array each
         self._arrays = {}  # attention layer -> its keys and values, (B, G, capacity, K) each
         self._writers = None  # (B, capacity): which sentence of the batch, as it was then, wrote what a slot holds
         self._noted = 0  # how many tokens that tells about

@@ -102,7 +102,7 @@ class Text:
         """Add the next token of each sentence, (N,)."""
         xp = array_module(self.ids)
         self.ids = xp.concatenate([self.ids, chosen[:, None].astype(self.ids.dtype)], 1)
-        if not self.has_encoder:
+        if not self.has_encoder and self.cache is None:  # with a cache, only the first tokens need their mask
             self.mask = xp.concatenate([self.mask, xp.ones((len(chosen), 1), bool)], 1)
 
     def keep_rows(self, rows):

@@ -1,5 +1,8 @@
 """Multi-head attention: several attentions side by side, each in a projection of its own."""
 
+import itertools
+
+from ..backend import array_module
 from ..checks import check_choice, check_floats, check_mask, check_positive
 from ..module import Module, is_inference
 from .attention import ScaledDotProductAttention, check_bias
@@ -29,6 +32,30 @@ def sum_repeated_heads(dx, n):
     return dx if n == 1 else dx.reshape(dx.shape[0], -1, n, *dx.shape[2:]).sum(2)
 
 
+SMALL = 2**17  # numbers in the matrices of `project_together`: up to here, starting a product is much of its time
+
+
+def project_together(x, linears, side_by_side):
+    """Return [linear(x) for linear in linears], faster for a few tokens: one product, where the matrices are small.
+
+    Shapes: x (B, T, D), results (B, T, d_out) each. The matrices lie side by side in the dict `side_by_side` from the
+    first call on, so make a new dict when the weights have changed. Keeps nothing for backward.
+    """
+    if sum(linear.weight.size for linear in linears) > SMALL:
+        return [linear(x) for linear in linears]
+    if linears not in side_by_side:
+        xp, biases = array_module(x), [linear.bias for linear in linears]
+        weight = xp.concatenate([linear.weight.data for linear in linears], 1)  # (D, all d_out)
+        side_by_side[linears] = weight, None if None in biases else xp.concatenate([bias.data for bias in biases])
+    weight, bias = side_by_side[linears]
+    y = x.reshape(-1, x.shape[-1]) @ weight  # (B*T, all d_out)
+    if bias is not None:
+        y += bias
+    y = y.reshape(*x.shape[:-1], -1).astype(x.dtype, copy=False)  # (B, T, all d_out)
+    ends = itertools.accumulate(linear.d_out for linear in linears)
+    return [y[..., end - linear.d_out : end] for linear, end in zip(linears, ends, strict=True)]
+
+
 class MultiHeadAttention(Module):
     """y = concat(head_1 .. head_H) W_O,  head_i = attention(query W_Q,i, key W_K,i, value W_V,i).
 
@@ -50,7 +77,8 @@ class MultiHeadAttention(Module):
     BlockwiseAttention.
     cache: while a text is generated, keys and values of earlier tokens need not be computed again. Forward hands the
     new ones to `cache.extend(self, k, v)`, which returns all of them, (B, G, S, K); with key=None it takes those that
-    `cache[self]` holds, as cross-attention does after the first token. For use within `inference()`.
+    `cache[self]` holds, as cross-attention does after the first token. In self-attention, `cache.side_by_side` is the
+    dict of `project_together`. For use within `inference()`.
     Backward: the parts' backwards in reverse order; returns (dquery, dkey, dvalue), and dbias if there was a bias. A
     head of keys and values that served several heads of queries gets the sum of their gradients.
     Raises ValueError for shapes, dtypes and masks that do not fit, and where n_heads does not divide D.
@@ -118,13 +146,18 @@ class MultiHeadAttention(Module):
         """query (B, T, D), key (B, S, d_key), value (B, S, d_value) -> y (B, T, D)."""
         positions = self._check_inputs(query, key, value, mask, bias, positions, cache)
         repeats = self.n_heads // self.n_kv_heads
-        q = split_heads(self.w_q(query), self.n_heads)  # (B, H, T, K)
+        if cache is not None and query is key and key is value:
+            projected = project_together(query, (self.w_q, self.w_k, self.w_v), cache.side_by_side)
+            q, k, v = map(split_heads, projected, (self.n_heads, self.n_kv_heads, self.n_kv_heads))
+        else:
+            q = split_heads(self.w_q(query), self.n_heads)  # (B, H, T, K)
+            if key is not None:
+                k = split_heads(self.w_k(key), self.n_kv_heads)  # (B, G, S, K)
+                v = split_heads(self.w_v(value), self.n_kv_heads)  # (B, G, S, K)
         q_turned = q if self.rotary_q is None else self.rotary_q(q, positions=positions)
         if key is None:
             k_turned, v = cache[self]
         else:
-            k = split_heads(self.w_k(key), self.n_kv_heads)  # (B, G, S, K)
-            v = split_heads(self.w_v(value), self.n_kv_heads)  # (B, G, S, K)
             k_turned = k if self.rotary_k is None else self.rotary_k(k, positions=positions)
             if cache is not None:
                 k_turned, v = cache.extend(self, k_turned, v)
@@ -153,8 +186,9 @@ class MultiHeadAttention(Module):
         if key is None and cache is not None:
             n_keys = cache[self][0].shape[2]
         else:
-            check_floats(self, "key", key, shape=(len(query), None, self.d_key), dtype=self.dtype)
-            check_floats(self, "value", value, shape=(*key.shape[:2], self.d_value), dtype=self.dtype)
+            if key is not query or value is not query or not self.d_key == self.d_value == self.d_model:
+                check_floats(self, "key", key, shape=(len(query), None, self.d_key), dtype=self.dtype)
+                check_floats(self, "value", value, shape=(*key.shape[:2], self.d_value), dtype=self.dtype)
             n_keys = key.shape[1] if cache is None else cache.n_keys(key.shape[1])
         shape = (len(query), self.n_heads, query.shape[1], n_keys)  # (B, H, T, S)
         if mask is not None:

@@ -14,13 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import transformer_np as tnp
-from transformer_np.tracing import formulas, provenance
-from transformer_np.tracing.axes import Axes
-from transformer_np.tracing.badges import badges_of
-from transformer_np.tracing.outline import Outline
-from transformer_np.tracing.packing import Pack, digits
-from transformer_np.tracing.page import notebook_view, page_of, write_page
-from transformer_np.tracing.scenes import scenes_of
+from transformer_np.tracing.page import formulas, notebook_view, page_of, provenance, write_page
+from transformer_np.tracing.page.axes import Axes
+from transformer_np.tracing.page.badges import badges_of
+from transformer_np.tracing.page.outline import Outline
+from transformer_np.tracing.page.packing import Pack, digits
+from transformer_np.tracing.page.scenes import scenes_of
 
 
 def part(page, name):

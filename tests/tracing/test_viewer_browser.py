@@ -12,8 +12,7 @@ from transformer_np.layers.embedding import add_rows_plain
 from transformer_np.layers.linear import column_sums
 from transformer_np.layers.multi_head_attention import merge_heads, repeat_heads, split_heads, sum_repeated_heads
 from transformer_np.layers.softmax import softmax, softmax_backward
-from transformer_np.tracing import provenance
-from transformer_np.tracing.page import page_of
+from transformer_np.tracing.page import page_of, provenance
 
 pytestmark = pytest.mark.browser
 

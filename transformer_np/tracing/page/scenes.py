@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..module import Parameter
+from ...module import Parameter
+from ..run import objects_in
 from . import provenance
 from .expressions import leaves
 from .formulas import formula_of, parse
-from .run import objects_in
 
 
 @dataclass

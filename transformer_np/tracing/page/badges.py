@@ -5,9 +5,9 @@ import inspect
 
 import numpy as np
 
-from ..checking import gradcheck
-from ..module import Module
-from .run import objects_in
+from ...checking import gradcheck
+from ...module import Module
+from ..run import objects_in
 
 MOST_PARTS, MOST_NUMBERS = 32, 300_000  # larger layers are judged by their parts alone
 PASSED = ("PASS", "KINK")

@@ -27,8 +27,8 @@ def has_shape(x, shape):
     sizes = x.shape
     if len(sizes) != len(shape):
         return False
-    for i, n in enumerate(shape):
-        if n is not None and n != sizes[i]:
+    for n, got in zip(shape, sizes, strict=True):
+        if n is not None and n != got:
             return False
     return True
 

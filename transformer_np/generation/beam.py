@@ -168,4 +168,6 @@ def log_sum_exp(x):
     """Return log(sum(exp(x))) along the last axis, kept with size 1, in float64: x - that is log(softmax(x))."""
     xp = array_module(x)
     top = x.max(-1, keepdims=True)
-    return top + xp.log(xp.exp(x - top).sum(-1, keepdims=True).astype("float64"))
+    terms = x - top
+    xp.exp(terms, out=terms)
+    return top + xp.log(terms.sum(-1, keepdims=True).astype("float64"))

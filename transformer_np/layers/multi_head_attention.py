@@ -41,9 +41,9 @@ def project_together(x, linears, side_by_side):
     Shapes: x (B, T, D), results (B, T, d_out) each. The matrices lie side by side in the dict `side_by_side` from the
     first call on, so make a new dict when the weights have changed. Keeps nothing for backward.
     """
-    if sum(linear.weight.size for linear in linears) > SMALL:
-        return [linear(x) for linear in linears]
     if linears not in side_by_side:
+        if sum(linear.weight.size for linear in linears) > SMALL:
+            return [linear(x) for linear in linears]
         xp, biases = array_module(x), [linear.bias for linear in linears]
         weight = xp.concatenate([linear.weight.data for linear in linears], 1)  # (D, all d_out)
         side_by_side[linears] = weight, None if None in biases else xp.concatenate([bias.data for bias in biases])

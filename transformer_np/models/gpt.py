@@ -1,6 +1,5 @@
 """GPT: the decoder alone, trained to guess the next token of any text. GPT-2's layout."""
 
-from ..backend import array_module
 from ..layers import Checkpoint, Dropout, Embedding, EncoderLayer, LayerNorm, OutputProjection
 from .decoder_only import DecoderOnly
 
@@ -60,7 +59,7 @@ class GPT(DecoderOnly):
 
     def embed(self, ids, positions):
         """ids (B, T), positions (1, T) or (B, T) -> x (B, T, D)."""
-        positions = array_module(ids).broadcast_to(positions, ids.shape)
+        positions = positions.repeat(len(ids) // len(positions), 0)  # (B, T)
         vectors = self.embedding(ids) + self.positions(positions)
         return self.dropout(vectors)
 

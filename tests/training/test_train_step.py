@@ -200,7 +200,7 @@ def test_an_error_in_one_shard_waits_for_the_others():
     step = tnp.TrainStep(model, tnp.CrossEntropy(ignore_index=0), tnp.SGD(model.parameters(), lr=0.1), threads=2)
     src, tgt_in, tgt_out = batch_of(4)
     step(src, tgt_in, tgt_out)
-    slow, release, ended = step._replicas[1], threading.Event(), threading.Event()
+    slow, release, ended = step._shards._replicas[1], threading.Event(), threading.Event()
     forward = slow.forward
 
     def slow_forward(*inputs):

@@ -34,7 +34,6 @@ def test_every_public_picture_has_its_place():
 def test_no_picture_is_left_over():
     docs = GALLERY["PAGE"].parent
     pages = "".join(page.read_text(encoding="utf-8") for page in docs.glob("*.md"))
-    assert {picture.name for picture in docs.glob("pictures/*.png")} == set(
-        re.findall(r"\(pictures/(.+?\.png)\)", pages)
-    )
-    assert {picture.name for _, picture in BLOCKS} <= {picture.name for picture in docs.glob("pictures/*.png")}
+    there = {picture.name for picture in docs.glob("pictures/*.png")}
+    assert there == set(re.findall(r"\(pictures/(.+?\.png)\)", pages))
+    assert {picture.name for _, picture in BLOCKS} <= there

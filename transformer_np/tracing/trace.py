@@ -139,6 +139,12 @@ class Trace:
 
         return write_page(self, path, src_tokens=src_tokens, tgt_tokens=tgt_tokens, title=title, **options)
 
+    def widget(self):
+        """Return a slider over the steps, for a notebook with ipywidgets; see `tracing.widget`."""
+        from .widget import widget
+
+        return widget(self)
+
     def _repr_html_(self):
         """The same page, inside a notebook."""
         from .page import notebook_view

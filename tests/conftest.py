@@ -1,6 +1,9 @@
 """What all tests share: where a GPU is missing, tests marked `gpu` are skipped, and say so."""
 
+import shutil
+
 import pytest
+from stand_in_gpu import stand_in
 from threadpoolctl import threadpool_limits
 
 from transformer_np.backend import gpu_available
@@ -26,6 +29,16 @@ def one_blas_thread():
 def device(request):
     """Each test that asks for it runs on NumPy, and the same lines again on CuPy."""
     return request.param
+
+
+@pytest.fixture(params=["compiled for the CPU", pytest.param("cupy", marks=pytest.mark.gpu)])
+def xp(request, monkeypatch):
+    """CuPy with our kernels; and, for machines without a GPU, its stand-in with the same kernels compiled by g++."""
+    if request.param == "cupy":
+        return pytest.importorskip("cupy")
+    if shutil.which("g++") is None:
+        pytest.skip("needs a C++ compiler")
+    return stand_in(monkeypatch, kernels=True)
 
 
 @pytest.fixture

@@ -24,15 +24,6 @@ LENGTHS = [1, 2, 31, 33, 130, 515, 5000]
 EPS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
-@pytest.fixture(params=["compiled for the CPU", pytest.param("cupy", marks=pytest.mark.gpu)])
-def xp(request, monkeypatch):
-    if request.param == "cupy":
-        return pytest.importorskip("cupy")
-    if shutil.which("g++") is None:
-        pytest.skip("needs a C++ compiler")
-    return stand_in(monkeypatch, kernels=True)
-
-
 @pytest.fixture(params=DTYPES)
 def dtype(request):
     if request.param == "bfloat16":

@@ -4,7 +4,6 @@ import importlib.util
 import json
 import math
 import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,29 +13,19 @@ from transformer_np import benchmark
 from transformer_np.benchmark import Side, StepSize, alternate, sizes
 from transformer_np.benchmark.contenders import NoUpdate, draw_batch, numpy_step, torch_step
 from transformer_np.benchmark.machine import memory_in_use
-from transformer_np.cli import main
 from transformer_np.plot.growth import growth as draw_growth
 
 TINY = StepSize(batch=3, src_len=5, tgt_len=4, d_model=8, n_heads=2, n_layers=1, d_ff=12, vocab_size=9)
 
 
 @pytest.fixture
-def command(capsys, tmp_path, monkeypatch):
-    """Run one command on tiny sizes, in an empty folder; return its exit code and what it wrote."""
+def command(command, tmp_path, monkeypatch):
+    """The same on tiny sizes, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(benchmark, "SIZES", {"dates": TINY, "small": TINY})
     monkeypatch.setattr(benchmark, "gemm_rate", lambda threads: 1e9)
     monkeypatch.setattr(benchmark.growth, "__defaults__", (True, TINY, ("length", "batch"), (1, 2), None))
-
-    def run(*arguments):
-        capsys.readouterr()
-        try:
-            code = main([str(argument) for argument in arguments])
-        except SystemExit as stop:
-            code = stop.code
-        return SimpleNamespace(code=code, **capsys.readouterr()._asdict())
-
-    return run
+    return command
 
 
 @pytest.mark.slow

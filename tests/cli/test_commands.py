@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -37,21 +36,6 @@ def workplace(tmp_path, monkeypatch):
     few = functools.partial(DateTask, n_train=200, n_validation=5, n_test=20)
     monkeypatch.setattr(transformer_np.data, "DateTask", few)
     return tmp_path
-
-
-@pytest.fixture
-def command(capsys):
-    """Run one command; return its exit code and what it wrote."""
-
-    def run(*arguments):
-        capsys.readouterr()
-        try:
-            code = main([str(argument) for argument in arguments])
-        except SystemExit as stop:  # argparse: --help and bad usage
-            code = stop.code
-        return SimpleNamespace(code=code, **capsys.readouterr()._asdict())
-
-    return run
 
 
 @pytest.fixture

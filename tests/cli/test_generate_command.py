@@ -3,33 +3,16 @@
 import json
 import os
 import struct
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import transformer_np as tnp
-from transformer_np.cli import main
 from transformer_np.data import CharacterTokenizer, SubwordTokenizer
 from transformer_np.interop import ctranslate2, huggingface, llama2c
 from transformer_np.training import save_run
 
 TEXT = "\n Thecatsomr."
-
-
-@pytest.fixture
-def command(capsys):
-    """Run one command; return its exit code and what it wrote."""
-
-    def run(*arguments):
-        capsys.readouterr()
-        try:
-            code = main([str(argument) for argument in arguments])
-        except SystemExit as stop:
-            code = stop.code
-        return SimpleNamespace(code=code, **capsys.readouterr()._asdict())
-
-    return run
 
 
 def make_run(folder, seed=0, task="text"):

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ import transformer_np as tnp
 import transformer_np.cli.train
 import transformer_np.data
 import transformer_np.training
-from transformer_np.cli import main
 from transformer_np.data import DigitsTask, ReverseTask, TextTask
 from transformer_np.training import load_run, load_text_run
 
@@ -38,21 +36,6 @@ def workplace(tmp_path, monkeypatch):
 def no_pictures(monkeypatch):
     """Drawing takes longer than the rest of a tiny training."""
     monkeypatch.setattr(transformer_np.cli.train, "draw", lambda *arguments: None)
-
-
-@pytest.fixture
-def command(capsys):
-    """Run one command; return its exit code and what it wrote."""
-
-    def run(*arguments):
-        capsys.readouterr()
-        try:
-            code = main([str(argument) for argument in arguments])
-        except SystemExit as stop:
-            code = stop.code
-        return SimpleNamespace(code=code, **capsys.readouterr()._asdict())
-
-    return run
 
 
 def small_text(*options):

@@ -21,7 +21,7 @@ def test_the_error_of_a_cube_is_h_squared():
     (ax,) = fig.axes
     single, double = curves(ax)
     np.testing.assert_allclose(double.get_xdata(), [0.5, 0.1, 1e-2, 1e-3, 1e-12])
-    np.testing.assert_allclose(double.get_ydata()[:4], [0.25 / 3, 0.01 / 3, 1e-4 / 3, 1e-6 / 3], rtol=1e-3)
+    np.testing.assert_allclose(double.get_ydata()[:4], [0.25 / 3, 0.01 / 3, 1e-4 / 3, 1e-6 / 3], rtol=1e-5)
     assert double.get_ydata()[4] > 1e-6  # rounding: eps / h
     assert single.get_ydata()[4] == 1  # 1 + 1e-12 is 1 in float32, so nothing moves
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")

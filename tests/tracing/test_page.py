@@ -246,7 +246,7 @@ def test_badges_say_what_is_so():
     wrong = badges_of(tnp.trace(layer)(x))
     assert wrong["norm2"]["status"] == wrong[""]["status"] == "wrong"
     assert wrong["norm1"]["status"] == "ok"
-    assert wrong["norm2"]["error"] == pytest.approx(0.1 / 1.1, rel=1e-3)
+    assert wrong["norm2"]["error"] == pytest.approx(0.1 / 1.1, rel=1e-6)
 
 
 def test_a_large_model_is_cut_and_says_so():

@@ -1,11 +1,10 @@
 """A training step on a GPU reads from it once: the loss, and with it whatever else is to be known."""
 
-import shutil
 import sys
 
 import numpy as np
 import pytest
-from stand_in_gpu import DeviceArray, DeviceModule, stand_in
+from stand_in_gpu import DeviceArray, DeviceModule
 
 import transformer_np as tnp
 from transformer_np import backend, kernels
@@ -25,15 +24,6 @@ MODELS = {
     "ConvEncoder": (lambda: tnp.ConvEncoder(9, d_model=8, n_layers=1), (IDS, TARGETS)),
     "Seq2SeqRNN": (lambda: tnp.Seq2SeqRNN(9, 9, 8), (IDS, OTHER_IDS, TARGETS)),
 }
-
-
-@pytest.fixture(params=["compiled for the CPU", pytest.param("cupy", marks=pytest.mark.gpu)])
-def xp(request, monkeypatch):
-    if request.param == "cupy":
-        return pytest.importorskip("cupy")
-    if shutil.which("g++") is None:
-        pytest.skip("needs a C++ compiler")
-    return stand_in(monkeypatch, kernels=True)
 
 
 def on_device(xp, batch):

@@ -198,7 +198,7 @@ def test_wrong_steps():
     parts = (model, tnp.CrossEntropy(), tnp.SGD(model.parameters(), lr=1.0))
     with pytest.raises(ValueError, match="give one of them"):
         tnp.TrainStep(*parts, threads=2, precision="float16")
-    with pytest.raises(ValueError, match="precision must be one of 'float16', 'bfloat16', got 'float8'"):
+    with pytest.raises(ValueError, match="TrainStep: precision must be one of 'float16', 'bfloat16', got 'float8'"):
         tnp.TrainStep(*parts, precision="float8")
     model.astype("float16")
     with pytest.raises(ValueError, match="the model must be float32, got float16"):

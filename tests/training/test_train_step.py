@@ -223,8 +223,8 @@ def test_an_error_in_one_shard_waits_for_the_others():
 
 def test_bad_thread_counts():
     model = small_model()
-    for threads in (0, -1):
-        with pytest.raises(ValueError, match=f"threads must be at least 1, or None, got {threads}"):
+    for threads in (0, -1, "many"):
+        with pytest.raises(ValueError, match=f'threads must be at least 1, "auto" or None, got {threads!r}'):
             tnp.TrainStep(model, tnp.CrossEntropy(), tnp.Adam(model.parameters()), threads)
 
 

@@ -10,7 +10,7 @@ Source: Micikevicius et al. 2017, "Mixed precision training".
 import math
 
 from ..backend import float_dtype, is_float, is_half
-from ..checks import check_choice, check_positive, check_real
+from ..checks import check_positive, check_real
 from .replica import paired, replicate, synchronise
 
 PRECISIONS = ("float16", "bfloat16")
@@ -81,7 +81,6 @@ class HalfCopy:
     """
 
     def __init__(self, model, precision):
-        check_choice(self, "precision", precision, PRECISIONS)
         if any(is_half(p.data) for p in model.parameters()):
             raise ValueError(
                 f"HalfCopy: the model must be float32, got {model.dtype.name}: its parameters take steps "

@@ -6,9 +6,10 @@ import math
 import numpy as np
 
 from ..backend import array_module, is_reading_late, read, reading_at_the_end
+from ..checks import check_choice
 from ..optim.clipping import grad_norm, shorten
 from ..optim.optimizer import Optimizer
-from .mixed_precision import HalfCopy, LossScaler
+from .mixed_precision import PRECISIONS, HalfCopy, LossScaler
 from .sharing import Shards, threads_for
 
 
@@ -33,8 +34,10 @@ class TrainStep:
     def __init__(self, model, loss_fn, optimizer, threads=None, clip=None, *, precision=None):
         if threads == "auto":
             threads = threads_for(model) if precision is None else None
-        if threads is not None and threads < 1:
-            raise ValueError(f"TrainStep: threads must be at least 1, or None, got {threads}")
+        if threads is not None and (isinstance(threads, str) or threads < 1):
+            raise ValueError(f'TrainStep: threads must be at least 1, "auto" or None, got {threads!r}')
+        if precision is not None:
+            check_choice(self, "precision", precision, PRECISIONS)
         if threads is not None and precision is not None:
             raise ValueError("TrainStep: threads are for the CPU and precision for a GPU: give one of them")
         self.model, self.loss_fn, self.optimizer, self.clip = model, loss_fn, optimizer, clip

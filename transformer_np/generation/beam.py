@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from ..backend import array_module
+from ..backend import array_module, widen
 from .greedy import end_id
 from .writing import Text, at_rest, fill_id
 
@@ -96,16 +96,17 @@ class Search:
     def step(self):
         """Grow every text by one token; return whether the search is over."""
         xp, text = array_module(self.log_p), self.text
-        logits = text.next_logits()  # (B, V) at first, then (B*M, V)
+        logits = widen(text.next_logits())  # (B, V) at first, then (B*M, V)
         if text.n_new == 0:
             text.keep_rows(xp.arange(self.n_sentences).repeat(self.beam_size))
             logits = logits.repeat(self.beam_size, 0)  # (B*M, V)
-        vocab_size = logits.shape[-1]
-        # log P(text and token) = log P(text) + logit - log of the sum of exp(logits): one sum over all V, for speed.
-        log_p = (self.log_p.reshape(-1, 1) - log_sum_exp(logits)) + logits  # (B*M, V) in float64
-        # Of 2 M continuations at most M end, one for each text, so M go on.
-        log_p, best = self._largest(log_p.reshape(self.n_sentences, -1), 2 * self.beam_size)  # (B, 2M)
-        parents, tokens = best // vocab_size, best % vocab_size
+        # log P(text and token) = log P(text) + logit - log of the sum of exp(logits). The best 2 M of all continuations
+        # are among the best 2 M of each text; and of those at most M end, one for each text, so M go on.
+        top, tokens = largest(logits, 2 * self.beam_size)  # (B*M, k), k = 2 M or V
+        log_p = (self.log_p.reshape(-1, 1) - log_sum_exp(logits)) + top  # (B*M, k) in float64
+        n_offers = self.beam_size * top.shape[1]  # M k
+        log_p, best = largest(log_p.reshape(self.n_sentences, n_offers), 2 * self.beam_size)  # (B, 2M)
+        parents, tokens = best // top.shape[1], tokens.reshape(self.n_sentences, n_offers)[self.sentences, best]
 
         n = text.n_new + 1
         ends = xp.zeros(tokens.shape, bool) if self.eos_id is None else tokens == self.eos_id
@@ -132,20 +133,11 @@ class Search:
         ids[..., n - 1] = tokens
         scores = xp.where(finishes, self.score(log_p, n), -xp.inf)
         scores = xp.concatenate([self.finished_scores, scores], 1)  # (B, 3M)
-        self.finished_scores, kept = self._largest(scores, self.beam_size)
+        self.finished_scores, kept = largest(scores, self.beam_size)
         ids = xp.concatenate([self.finished_ids, ids], 1)
         self.finished_ids = ids[self.sentences, kept]
         lengths = xp.concatenate([self.finished_lengths, xp.full(tokens.shape, n)], 1)
         self.finished_lengths = lengths[self.sentences, kept]
-
-    def _largest(self, x, k):
-        """Return the k largest of each row of x (B, L), in falling order, and where they stand; of equals the first."""
-        xp, n = array_module(x), x.shape[1]
-        k = min(k, n)
-        top = xp.argpartition(x, n - k, axis=1)[:, n - k :]
-        top.sort(axis=1)
-        top = top[self.sentences, xp.argsort(-x[self.sentences, top], axis=1, kind="stable")]
-        return x[self.sentences, top], top
 
     def _decided(self):
         """(B,): whether no text that is still followed can be among the results any more."""
@@ -162,6 +154,16 @@ class Search:
         longest = int(self.finished_lengths[:, : self.n_results].max())
         ids = self.finished_ids[:, : self.n_results, :longest].astype(self.text.ids.dtype)
         return ids, self.finished_scores[:, : self.n_results]
+
+
+def largest(x, k):
+    """Return the k largest of each row of x (N, L), in falling order, and where they stand; of equals the first."""
+    xp, n = array_module(x), x.shape[1]
+    k, rows = min(k, n), xp.arange(len(x))[:, None]  # (N, 1): x[rows, i] picks from each row of x
+    top = xp.argpartition(x, n - k, axis=1)[:, n - k :]
+    top.sort(axis=1)
+    top = top[rows, xp.argsort(-x[rows, top], axis=1, kind="stable")]
+    return x[rows, top], top
 
 
 def log_sum_exp(x):

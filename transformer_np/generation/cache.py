@@ -18,8 +18,8 @@ class KeyValueCache:
     With `window` no more than that many are kept, for a model whose tokens look no further back: a new token then takes
     the room of the one that has just gone out of sight, and a text may go on for ever.
     `memory` is a MemoryCache for a model with an encoder.
-    A cache is for one text and for the weights that the model has meanwhile: where they are small, attentions keep
-    copies of theirs in `side_by_side`, in a form that is faster for single tokens.
+    A cache is for one text and for the weights that the model has meanwhile: some layers keep copies of theirs in
+    `laid_out`, in a form that is faster for single tokens.
     Shapes: keys and values (B, G, S, K) with G heads of them.
     Raises ValueError where `capacity` places are not enough.
     """
@@ -31,7 +31,7 @@ class KeyValueCache:
         self.memory = memory
         self.length = 0  # how many tokens the model has seen; `decode` counts
         self.n_padding = None  # (B,): how many tokens of padding each sentence begins with; None where there is none
-        self.side_by_side = {}  # three Linear layers -> their weights and biases in one array each
+        self.laid_out = {}  # a layer, or several -> their weights as they suit a few rows
         self._arrays = {}  # attention layer -> its keys and values, (B, G, capacity, K) each
         self._writers = None  # (B, capacity): which sentence of the batch, as it was then, wrote what a slot holds
         self._noted = 0  # how many tokens that tells about
@@ -224,6 +224,7 @@ class StateCache:
     def __init__(self):
         self.length = 0  # how many tokens the model has seen; `decode` counts
         self.states = self.vectors = None
+        self.laid_out = {}  # a layer -> its weights as they suit a few rows
 
     def keep_rows(self, rows):
         """Go on with sentences `rows` (N,) of the batch: fewer, more, or others than before."""

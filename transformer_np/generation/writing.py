@@ -5,6 +5,7 @@ import inspect
 
 from ..backend import array_module
 from ..checks import check_ids, describe
+from ..layers import OutputProjection
 from ..module import inference
 from .cache import KeyValueCache, MemoryCache, StateCache
 
@@ -93,7 +94,10 @@ class Text:
         else:
             mask = self.mask if self.cache is None or self.n_new == 0 else None
             x = model.decode(unread, mask, **options)
-        logits = model.output(x[:, -1])  # (N, V)
+        if self.cache is not None and self.n_new and isinstance(model.output, OutputProjection):
+            logits = model.output(x[:, -1], self.cache.laid_out)  # (N, V)
+        else:  # for the first token alone, copying the matrix would take longer than the product
+            logits = model.output(x[:, -1])  # (N, V)
         if self.forbid:
             logits[:, self.forbid] = -xp.inf
         return logits

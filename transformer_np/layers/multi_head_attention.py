@@ -35,19 +35,19 @@ def sum_repeated_heads(dx, n):
 SMALL = 2**17  # numbers in the matrices of `project_together`: up to here, starting a product is much of its time
 
 
-def project_together(x, linears, side_by_side):
+def project_together(x, linears, laid_out):
     """Return [linear(x) for linear in linears], faster for a few tokens: one product, where the matrices are small.
 
-    Shapes: x (B, T, D), results (B, T, d_out) each. The matrices lie side by side in the dict `side_by_side` from the
+    Shapes: x (B, T, D), results (B, T, d_out) each. The matrices lie side by side in the dict `laid_out` from the
     first call on, so make a new dict when the weights have changed. Keeps nothing for backward.
     """
-    if linears not in side_by_side:
+    if linears not in laid_out:
         if sum(linear.weight.size for linear in linears) > SMALL:
             return [linear(x) for linear in linears]
         xp, biases = array_module(x), [linear.bias for linear in linears]
         weight = xp.concatenate([linear.weight.data for linear in linears], 1)  # (D, all d_out)
-        side_by_side[linears] = weight, None if None in biases else xp.concatenate([bias.data for bias in biases])
-    weight, bias = side_by_side[linears]
+        laid_out[linears] = weight, None if None in biases else xp.concatenate([bias.data for bias in biases])
+    weight, bias = laid_out[linears]
     y = x.reshape(-1, x.shape[-1]) @ weight  # (B*T, all d_out)
     if bias is not None:
         y += bias
@@ -77,7 +77,7 @@ class MultiHeadAttention(Module):
     BlockwiseAttention.
     cache: while a text is generated, keys and values of earlier tokens need not be computed again. Forward hands the
     new ones to `cache.extend(self, k, v)`, which returns all of them, (B, G, S, K); with key=None it takes those that
-    `cache[self]` holds, as cross-attention does after the first token. In self-attention, `cache.side_by_side` is the
+    `cache[self]` holds, as cross-attention does after the first token. In self-attention, `cache.laid_out` is the
     dict of `project_together`. For use within `inference()`.
     Backward: the parts' backwards in reverse order; returns (dquery, dkey, dvalue), and dbias if there was a bias. A
     head of keys and values that served several heads of queries gets the sum of their gradients.
@@ -147,7 +147,7 @@ class MultiHeadAttention(Module):
         positions = self._check_inputs(query, key, value, mask, bias, positions, cache)
         repeats = self.n_heads // self.n_kv_heads
         if cache is not None and query is key and key is value:
-            projected = project_together(query, (self.w_q, self.w_k, self.w_v), cache.side_by_side)
+            projected = project_together(query, (self.w_q, self.w_k, self.w_v), cache.laid_out)
             q, k, v = map(split_heads, projected, (self.n_heads, self.n_kv_heads, self.n_kv_heads))
         else:
             q = split_heads(self.w_q(query), self.n_heads)  # (B, H, T, K)

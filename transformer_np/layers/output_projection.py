@@ -4,24 +4,9 @@ import math
 
 import numpy as np
 
-from ..backend import array_module
 from ..checks import check_floats, check_positive
-from ..module import Module, Parameter, is_inference
+from ..module import Module, Parameter
 from .linear import column_sums
-
-
-def product_of_few(rows, table):
-    """Return rows @ table.T, faster on the CPU for a few rows, as when a few texts are written on by a token each.
-
-    Shapes: rows (N, D), table (V, D) -> (N, V). BLAS lays the right factor out anew before it begins, so that had
-    better be the small one; and it takes four at a time, so what is missing is filled up with zeros.
-    """
-    n = len(rows)
-    if not 1 < n <= 8 or array_module(rows) is not np:  # one row alone is a product of matrix and vector anyway
-        return rows @ table.T
-    columns = np.zeros((rows.shape[1], n + -n % 4), rows.dtype)  # (D, 4) or (D, 8)
-    columns[:, :n] = rows.T
-    return np.ascontiguousarray((table @ columns)[:, :n].T)  # (N, V)
 
 
 class OutputProjection(Module):
@@ -29,6 +14,9 @@ class OutputProjection(Module):
 
     Shapes: x (..., D), E (V, D), b (V,), logits (..., V). Pass `weight=embedding.weight` to tie: the very same
     Parameter then gathers the gradients of both uses. Unlike the embedding, the product is not scaled by sqrt(D).
+    laid_out: while a text is generated, a dict in which to keep a copy of Eᵀ, row after row: BLAS lays the right factor
+    out anew before it begins, and for the few rows of single tokens that is most of its work. Make a new dict when E
+    has changed.
     Backward, with N rows: dx = dlogits E,  dE = dlogitsᵀ x,  db = sum of dlogits over the rows.
     Raises ValueError for a tied weight of another shape, and for shapes and dtypes that do not fit.
     Source: section 3.4; Press and Wolf 2016. Derivation: docs/derivations/embedding.md.
@@ -49,14 +37,16 @@ class OutputProjection(Module):
         self.weight = weight
         self.bias = Parameter(np.zeros(vocab_size, self.dtype)) if bias else None
 
-    def forward(self, x):
+    def forward(self, x, laid_out=None):
         """x (..., D) -> logits (..., V)."""
         check_floats(self, "x", x, last=self.d_model, dtype=self.dtype)
         x_rows = x.reshape(-1, self.d_model)  # (N, D)
-        if is_inference():
-            logits_rows = product_of_few(x_rows, self.weight.data)  # (N, V)
-        else:
+        if laid_out is None:
             logits_rows = x_rows @ self.weight.data.T  # (N, V)
+        else:
+            if self not in laid_out:
+                laid_out[self] = self.weight.data.T.copy()  # (D, V)
+            logits_rows = x_rows @ laid_out[self]
         if self.bias is not None:
             logits_rows += self.bias.data
         logits = logits_rows.reshape(*x.shape[:-1], self.vocab_size).astype(x.dtype, copy=False)

@@ -133,12 +133,6 @@ class DeviceModule(types.ModuleType):
     array = asarray
 
 
-def device_generator(seed):
-    """A stand-in for `cupy.random.default_rng`: its numbers are born on the device."""
-    rng = np.random.default_rng(seed)
-    return types.SimpleNamespace(random=on_device(rng.random), integers=on_device(rng.integers))
-
-
 # What CUDA C has and C++ has not. The threads of a block are coroutines: each runs until it waits for the others.
 CUDA = r"""
 #include <cmath>
@@ -162,6 +156,9 @@ static void wait_at(int line) {
     if (!_setjmp(places[me])) _longjmp(scheduler, 1);
 }
 #define __syncthreads() wait_at(__LINE__)
+static unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+    return (unsigned __int128)a * b >> 64;
+}
 template <class V> static V exchange(V value, int offset, int line) {
     unsigned me = threadIdx.x;
     slots[me] = value;
@@ -284,7 +281,6 @@ def stand_in(monkeypatch, kernels):
     """Put the stand-in where `import cupy` finds it; with `kernels` also what compiles them. Return it."""
     cupy = DeviceModule("cupy")
     cupy.cuda = types.SimpleNamespace(is_available=lambda: True)
-    cupy.random = types.SimpleNamespace(default_rng=device_generator)
     if kernels:
         cupy.RawModule = RawModule
     monkeypatch.setitem(sys.modules, "cupy", cupy)

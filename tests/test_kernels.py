@@ -153,7 +153,7 @@ def test_cross_entropy_of_rows(xp, dtype):
 
 
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
-@pytest.mark.parametrize("shape", [(1,), (255,), (257,), (3, 5, 7)])
+@pytest.mark.parametrize("shape", [(), (1,), (255,), (257,), (3, 5, 7)])
 def test_gelu(xp, dtype, shape, approximate):
     x, dy = normal(xp, shape, dtype, scale=4), normal(xp, shape, dtype, seed=1)
 
@@ -173,18 +173,40 @@ def test_gelu_far_out(xp):
         assert np.isnan(y[8])
 
 
-@pytest.mark.parametrize("p", [0.0, 0.1, 0.5])
-def test_dropout(xp, dtype, p):
-    layer, x = Dropout(p, seed=0), normal(xp, (40, 30), dtype)
+@pytest.mark.parametrize("shape", [(), (1,), (15,), (16, 1), (4097,), (3, 40, 100)])
+@pytest.mark.parametrize("p", [0.0, 0.1, 0.5, 0.999])
+def test_dropout(xp, dtype, p, shape):
+    """The same masks to the bit, whether the kernel draws the random bits or NumPy's own Philox does."""
+    layer, x, dy = Dropout(p, seed=0), normal(xp, shape, dtype), normal(xp, shape, dtype, seed=1)
+    assert layer.draw_mask(x).dtype == layer.forward(x).dtype == dtype
+    mark = layer.mark()
 
     def run():
-        mark = layer.mark()
-        mask = layer.draw_mask(x)
         layer.rewind(mark)
-        return mask
+        first, second = layer.draw_mask(x), layer.draw_mask(x)
+        y = layer.forward(x)
+        return first, second, y, layer.backward(dy)
 
     assert_twins(run, dtype, digits=0)
-    assert run().dtype == dtype
+    fused, plain = both_ways(lambda: run()[:2])
+    np.testing.assert_array_equal(fused[0], plain[0])
+    np.testing.assert_array_equal(fused[1], plain[1])
+
+
+def test_dropout_on_a_gpu_drops_as_often_as_it_should(xp):
+    """Within five standard deviations, and as often in each column."""
+    mask = to_numpy(Dropout(0.3, seed=3).draw_mask(normal(xp, (1000, 64), np.dtype("float32"))))
+    assert abs((mask == 0).mean() - 0.3) < 5 * (0.3 * 0.7 / mask.size) ** 0.5
+    assert abs((mask == 0).mean(0) - 0.3).max() < 5 * (0.3 * 0.7 / len(mask)) ** 0.5
+    assert set(np.unique(mask)) == {np.float32(0), np.float32(65536 / (65536 - round(0.3 * 65536)))}
+
+
+@pytest.mark.parametrize("replaying", [False, True])
+def test_dropout_on_a_gpu_draws_anew_or_replays(xp, replaying):
+    layer, x = Dropout(0.5, seed=0), normal(xp, (40, 30), np.dtype("float32"))
+    layer.replay(replaying)
+    first, second = (to_numpy(layer.forward(x)) for _ in range(2))
+    assert (first == second).all() == replaying
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

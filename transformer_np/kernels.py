@@ -2,7 +2,7 @@
 
 Plain CuPy runs the layers as they are written, one kernel for each operation, and spends its time on reading and
 writing arrays. Here the row-wise and entry-wise parts are written once more, in CUDA C: softmax, the norms,
-cross-entropy, GELU, dropout's masks and Adam. The plain function is the meaning, and what one reads; its decorator
+cross-entropy, GELU, dropout and Adam. The plain function is the meaning, and what one reads; its decorator
 names the kernel:
 
     @on_gpu(kernels.softmax_in_place)
@@ -219,11 +219,36 @@ extern "C" __global__ void gelu_backward(const T* dy, const T* x, T* dx, long lo
     dx[i] = T(A(dy[i]) * slope);
 }
 
-// mask = scale where 65536 u >= n_dropped, else 0; u is uniform in 0 .. 1
-extern "C" __global__ void dropout_mask(const float* u, T* mask, long long n, double n_dropped, double scale)
+// Four words of 64 random bits: block `counter` of Philox4x64-10, see Salmon et al. 2011, "Parallel random numbers: as
+// easy as 1, 2, 3". Each block is computed from its number alone, so every thread has one of its own.
+__device__ void philox(unsigned long long counter, unsigned long long key, unsigned long long* words)
 {
-    ENTRY(i, n)
-    mask[i] = T(u[i] * 65536 >= float(n_dropped) ? A(scale) : A(0));
+    unsigned long long c[4] = {counter, 0, 0, 0}, k[2] = {key, 0};
+    for (int round = 0; round < 10; ++round) {
+        unsigned long long a = 0xD2E7470EE14C6C93ull, b = 0xCA5A826395121157ull;
+        unsigned long long high0 = __umul64hi(a, c[0]), low0 = a * c[0], high1 = __umul64hi(b, c[2]), low1 = b * c[2];
+        c[0] = high1 ^ c[1] ^ k[0], c[1] = low1, c[2] = high0 ^ c[3] ^ k[1], c[3] = low0;
+        k[0] += 0x9E3779B97F4A7C15ull, k[1] += 0xBB67AE8584CAA73Bull;
+    }
+    for (int i = 0; i < 4; ++i) words[i] = c[i];
+}
+
+// mask = scale where 16 random bits are at least n_dropped, else 0; with x also y = x * mask. A block of 256 threads has
+// 4096 entries: first each thread draws the bits of 16 that lie side by side, then it takes every 256th.
+extern "C" __global__ void dropout(const T* x, T* mask, T* y, long long n, long long key, long long n_dropped,
+                                   double scale)
+{
+    __shared__ unsigned long long words[1024];
+    philox((long long)blockIdx.x * 256 + threadIdx.x + 1, key, words + 4 * threadIdx.x);
+    __syncthreads();
+    for (int j = threadIdx.x; j < 4096; j += 256) {
+        long long i = (long long)blockIdx.x * 4096 + j;
+        if (i >= n) return;
+        long long bits = words[j / 4] >> j % 4 * 16 & 65535;
+        T factor = T(bits >= n_dropped ? A(scale) : A(0));
+        mask[i] = factor;
+        if (x) y[i] = T(A(x[i]) * A(factor));
+    }
 }
 
 // m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g^2,  p = p - decay p - step_size m / (sqrt(v / correction) + eps)
@@ -290,7 +315,8 @@ def _by_entries(name, like, *arguments):
 
 
 def _contiguous(array):
-    return array_module(array).ascontiguousarray(array)
+    # What is contiguous stays as it is: `ascontiguousarray` would give an array without axes one.
+    return array if array.flags.c_contiguous else array_module(array).ascontiguousarray(array)
 
 
 def softmax_in_place(scores, mask=None):
@@ -409,11 +435,27 @@ def sums_by_bucket(dbias, buckets, n_buckets):
 
 def dropout_mask(layer, like):
     """The kernel of Dropout.draw_mask."""
-    n_dropped = round(layer.p * 65536)
     mask = array_module(like).empty(like.shape, like.dtype)
-    uniform, scale = layer.random_on_gpu(like), 65536 / max(65536 - n_dropped, 1)
-    _by_entries("dropout_mask", mask, uniform, mask, mask.size, float(n_dropped), scale)
+    _dropout(layer, None, mask, None)
     return mask
+
+
+def dropout(layer, x):
+    """The kernel of Dropout.forward."""
+    if not layer.training or layer.p == 0:
+        return NotImplemented
+    check_floats(layer, "x", x, min_ndim=0)
+    x = _contiguous(x)
+    mask, y = (array_module(x).empty_like(x) for _ in range(2))
+    layer.start()
+    _dropout(layer, x, mask, y)
+    layer.save_for_backward(mask, output=y)
+    return y
+
+
+def _dropout(layer, x, mask, y):
+    numbers = mask.size, layer.key(), layer.n_dropped, layer.scale
+    _launch("dropout", mask, -(-mask.size // 4096), 256, x, mask, y, *numbers)
 
 
 def adam_step(p, g, m, v, step_size, betas, eps, correction, decay):

@@ -15,7 +15,8 @@ class Dropout(Module):
     p counts in steps of 1/65536: each entry is decided by 16 random bits, four of them to one draw of the generator.
     Scaling while training ("inverted" dropout) keeps the expected value, so that nothing needs scaling afterwards.
     Shapes: x any, y the same. Backward: dx = dy * m / (1 - p), with the very mask of the forward.
-    Each Dropout has a random stream of its own. With `replay(True)` every later forward of the same shape draws the
+    Each Dropout has a random stream of its own; on a GPU every mask takes a key from it, for Philox, a generator that
+    computes each number from its place. With `replay(True)` every later forward of the same shape draws the
     mask of the first one again, so the layer can be gradient-checked.
     Raises ValueError unless 0 <= p < 1.
     Source: section 5.4; Srivastava et al. 2014. Derivation: docs/derivations/residual.md.
@@ -29,7 +30,8 @@ class Dropout(Module):
         self.p = p
         # A stream that no other layer draws from, of the fastest generator NumPy has.
         self.rng = np.random.Generator(np.random.SFC64(self.rng.bit_generator.seed_seq.spawn(1)[0]))
-        self._gpu_rng = None
+        self.n_dropped = round(p * 65536)  # of the 65536 values of 16 bits
+        self.scale = 65536 / max(65536 - self.n_dropped, 1)
         self._replaying = False
         self._start = None  # where the stream stood at the first forward of a replay
 
@@ -39,12 +41,11 @@ class Dropout(Module):
 
     def mark(self):
         """Return where the next forward begins in the random stream: what `rewind` takes."""
-        self._gpu_rng = None  # the next mask seeds a new one, so that the mark says all about it
         return self.rng.bit_generator.state if self._start is None else self._start
 
     def rewind(self, mark):
         """Go back to a mark, so that the masks drawn since are drawn again; return where the stream stood."""
-        now, self.rng.bit_generator.state, self._gpu_rng = self.rng.bit_generator.state, mark, None
+        now, self.rng.bit_generator.state = self.rng.bit_generator.state, mark
         return now
 
     def start(self):
@@ -64,25 +65,22 @@ class Dropout(Module):
     @on_gpu(kernels.dropout_mask)
     def draw_mask(self, like):
         """The same, from where the stream stands."""
-        n_dropped = round(self.p * 65536)  # of the 65536 values of 16 bits
-        mask = (self._random_bits(like) >= n_dropped).astype(like.dtype)
-        mask *= 65536 / max(65536 - n_dropped, 1)
+        mask = (self._random_bits(like) >= self.n_dropped).astype(like.dtype)
+        mask *= self.scale
         return mask
 
     def _random_bits(self, like):
-        """Draw a number from 0 to 65536 (exclusive) for every entry of `like`, on its device."""
+        """Draw a number from 0 to 65535 for every entry of `like`, on its device."""
         xp = array_module(like)
-        if xp is np:
-            words = self.rng.bit_generator.random_raw(-(-like.size // 4))  # 64 bits each
-            return words.view(np.uint16)[: like.size].reshape(like.shape)
-        return self.random_on_gpu(like) * 65536
+        stream = self.rng.bit_generator if xp is np else np.random.Philox(key=self.key())
+        words = stream.random_raw(-(-like.size // 4))  # 64 bits each
+        return xp.asarray(words.view(np.uint16)[: like.size].reshape(like.shape))
 
-    def random_on_gpu(self, like):
-        """Draw a float32 from 0 to 1 (exclusive) for every entry of `like`, with the generator of its library."""
-        if self._gpu_rng is None:
-            self._gpu_rng = array_module(like).random.default_rng(int(self.rng.integers(2**63)))
-        return self._gpu_rng.random(like.shape, np.float32)
+    def key(self):
+        """Draw the key of the next mask on a GPU: 63 bits."""
+        return int(self.rng.integers(2**63))
 
+    @on_gpu(kernels.dropout)
     def forward(self, x):
         """x (...) -> y (...)."""
         check_floats(self, "x", x, min_ndim=0)

@@ -11,6 +11,7 @@ import math
 
 from ..backend import float_dtype, is_float, is_half
 from ..checks import check_positive, check_real
+from ..optim.state import check_names, check_number
 from .replica import paired, replicate, synchronise
 
 PRECISIONS = ("float16", "bfloat16")
@@ -64,11 +65,17 @@ class LossScaler:
         """Return the numbers needed to go on later just where one stopped."""
         return {"scale": self.scale, "n_good": self.n_good, "n_skipped": self.n_skipped}
 
+    def check_state_dict(self, state):
+        """Raise what `load_state_dict` would: TypeError for no dict, ValueError for wrong names or numbers."""
+        who = "LossScaler.load_state_dict"
+        check_names(who, state, self.state_dict())
+        check_number(who, "scale", state["scale"], math.ulp(0.0), "a number above 0")
+        for name in ("n_good", "n_skipped"):
+            check_number(who, name, state[name], 0, "a whole number of at least 0", kinds="iu")
+
     def load_state_dict(self, state):
-        """Take over a state_dict. Raises ValueError, before anything changes, where a number is missing."""
-        missing = self.state_dict().keys() - state.keys()
-        if missing:
-            raise ValueError(f"LossScaler.load_state_dict: missing {', '.join(sorted(missing))}")
+        """Take over a state_dict. Raises as `check_state_dict`, before anything changes."""
+        self.check_state_dict(state)
         self.scale = float(state["scale"])
         self.n_good, self.n_skipped = int(state["n_good"]), int(state["n_skipped"])
 
@@ -87,9 +94,6 @@ class HalfCopy:
                 f"too small for {precision}, which is used for a copy of them"
             )
         self.dtype, self.original = float_dtype(precision), model
-        for _, module in model.named_modules():
-            if hasattr(module, "mark"):
-                module.mark()  # a dropout forgets its generator on the GPU, which cannot be copied
         self.model = replicate(model)
 
     def refresh(self):

@@ -122,18 +122,28 @@ def test_optimiser_states_that_do_not_fit():
     layer = linear_with_gradient()
     optimiser = tnp.Adam(layer.parameters())
     optimiser.step()
-    state = optimiser.state_dict()
-    missing = "Adam.load_state_dict: the step counter t or some buffers are missing"
+    state, who = optimiser.state_dict(), "Adam.load_state_dict:"
+    m, of_adamw = state["Adam.m.0"], tnp.AdamW(layer.parameters()).state_dict()
+    needed, n = ["Adam.lr", "Adam.m.0", "Adam.m.1", "Adam.t"], "a whole number of at least 0"
     for wrong, message in (
-        ({}, missing),
-        ({name: value for name, value in state.items() if name != "v.1"}, missing),
-        ({**state, "m.0": state["m.0"].T[:1]}, "Adam.load_state_dict: m.0 does not fit these parameters"),
-        ({**state, "m.0": state["m.0"].astype(float)}, "Adam.load_state_dict: m.0 does not fit these parameters"),
-        ({**state, "u.0": state["m.0"]}, "Adam.load_state_dict: u.0 does not fit these parameters"),
+        ({}, f"{who} missing {needed} and 2 more, unexpected nothing"),
+        ({name: value for name, value in state.items() if name != "Adam.v.1"}, f"{who} missing ['Adam.v.1'], unexp"),
+        ({**state, "Adam.u.0": m}, f"{who} missing nothing, unexpected ['Adam.u.0']"),
+        (of_adamw, f"{who} the state is that of AdamW, expected that of Adam"),
+        ({**state, "Adam.m.0": m.T[:1]}, f"{who} Adam.m.0 must be float32 of shape (2, 2), got float32 of shape (1, 2)"),
+        ({**state, "Adam.m.0": m.astype(float)}, f"{who} Adam.m.0 must be float32 of shape (2, 2), got float64 of sh"),
+        ({**state, "Adam.m.0": 3}, f"{who} Adam.m.0 must be float32 of shape (2, 2), got int 3"),
+        ({**state, "Adam.t": -1}, f"{who} Adam.t must be {n}, got int -1"),
+        ({**state, "Adam.t": 1.5}, f"{who} Adam.t must be {n}, got float 1.5"),
+        ({**state, "Adam.t": m}, f"{who} Adam.t must be {n}, got float32 of shape (2, 2)"),
+        ({**state, "Adam.lr": np.nan}, f"{who} Adam.lr must be a number above 0, got float nan"),
+        ({**state, "Adam.lr": "fast"}, f"{who} Adam.lr must be a number above 0, got str 'fast'"),
     ):
         refuses(ValueError, message, lambda wrong=wrong: optimiser.load_state_dict(wrong), layer)
         after = optimiser.state_dict()
         assert all(after[name].tobytes() == value.tobytes() for name, value in state.items())
+    message = f"{who} state must be a dict as from state_dict(), got list ['t']"
+    refuses(TypeError, message, lambda: optimiser.load_state_dict(["t"]), layer)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

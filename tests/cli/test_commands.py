@@ -26,7 +26,8 @@ from transformer_np.training.run import VOCABULARIES
 
 ROOT = pathlib.Path(__file__).parents[2]
 TINY = ["--d-model", "16", "--heads", "2", "--layers", "1", "--d-ff", "16", "--batch-size", "8", "--threads", "1"]
-FILES = ["attention.png", "config.json", "history.json", "loss.png", "weights.safetensors", *VOCABULARIES]
+FILES = ["attention.png", "config.json", "history.json", "loss.png", "training.safetensors", "weights.safetensors"]
+FILES += VOCABULARIES
 
 
 @pytest.fixture(autouse=True)
@@ -274,7 +275,9 @@ def test_ctrl_c_saves_what_there_is(command, workplace, monkeypatch):
     monkeypatch.setattr(transformer_np.training, "TrainStep", interrupting(1, at_step=3))
     result = command("train", "--steps", 1000, *TINY, "--quiet")
     assert result.code == 130
-    assert result.err == "interrupted after 3 of 1000 steps; saved in runs/en-ko/\n"
+    assert result.err == (
+        "interrupted after 3 of 1000 steps; saved in runs/en-ko/\nto go on: transformer-np train --resume runs/en-ko\n"
+    )
     assert "exact match" not in result.out
     folder = workplace / "runs" / "en-ko"
     history = json.loads((folder / "history.json").read_text(encoding="utf-8"))

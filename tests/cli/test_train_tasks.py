@@ -19,7 +19,7 @@ from transformer_np.data import DigitsTask, ReverseTask, TextTask
 from transformer_np.training import load_run, load_text_run
 
 TINY = ["--d-model", "8", "--heads", "2", "--layers", "1", "--d-ff", "8", "--threads", "1", "--quiet"]
-COMMON = {"attention.png", "config.json", "history.json", "loss.png", "weights.safetensors"}
+COMMON = {"attention.png", "config.json", "history.json", "loss.png", "training.safetensors", "weights.safetensors"}
 TEXT = "".join(f"Line {i}: the cat sat on mat number {i * 7 % 31}.\n" for i in range(60))
 
 
@@ -215,7 +215,9 @@ def test_ctrl_c_saves_a_text_run_that_can_be_used(command, workplace, monkeypatc
     monkeypatch.setattr(transformer_np.training, "TrainStep", Interrupted)
     result = command(*small_text("--steps", 1000))
     assert result.code == 130
-    assert result.err == "interrupted after 2 of 1000 steps; saved in runs/text/\n"
+    assert result.err == (
+        "interrupted after 2 of 1000 steps; saved in runs/text/\nto go on: transformer-np train --resume runs/text\n"
+    )
     assert "validation loss" not in result.out
     assert command("generate", "--max-len", 5, "Line").code == 0
 

@@ -1,10 +1,12 @@
 """`transformer-np train`: train a small model on one of four tasks, and see how good it got."""
 
 import argparse
+import pathlib
 import shlex
 import shutil
 import sys
 import time
+import zlib
 
 from .arguments import positive, probability, whole_number
 from .tasks import TASKS
@@ -22,7 +24,8 @@ Train a small model from scratch; nothing is downloaded. The tasks:
            unseen sequences
 
 The model, a loss curve and an attention picture go into a folder of their own.
-Ctrl-C ends the training early and saves the model as it is then.
+Ctrl-C ends the training early and saves what there is then; --resume goes on
+from there, just as if it had never stopped.
 """
 
 EXAMPLE = """\
@@ -32,11 +35,13 @@ example:
   transformer-np train --norm post --steps 1500 --dropout 0.1
   transformer-np train --task text
   transformer-np train --task text --file novel.txt --steps 2000
+  transformer-np train --resume runs/text    go on after Ctrl-C
 
 Then: transformer-np translate "Sunday, November 29, 2026"
 or, after text: transformer-np generate "The "
 """
 NO_DEFAULT = {"file": "Python's help texts"}
+COMMON = {"task": "dates", "seed": 0, "device": "cpu", "threads": "auto", "runs": "runs"}  # whatever the task
 
 
 def add_parser(subparsers):
@@ -56,7 +61,7 @@ def add_parser(subparsers):
         group.add_argument(flag, dest=dest, help=f"{text} ({default_of(dest)})", **kind)
 
     group = parser.add_argument_group("task")
-    group.add_argument("--task", choices=tuple(TASKS), default="dates", help="(default: dates)")
+    group.add_argument("--task", choices=tuple(TASKS), help="(default: dates)")
     option(group, "--from", "locale of the source", dest="source", metavar="LOCALE")
     option(group, "--to", "locale of the target", dest="target", metavar="LOCALE")
     option(group, "--file", "text to learn, in UTF-8", metavar="PATH")
@@ -73,13 +78,15 @@ def add_parser(subparsers):
     option(group, "--batch-size", "sentences, stretches of text, or images a step", **count)
     option(group, "--lr", "highest learning rate", type=positive, metavar="RATE")
     add = group.add_argument
-    add("--seed", type=whole_number(0), default=0, metavar="N", help="same seed, same numbers (default: 0)")
+    add("--seed", type=whole_number(0), metavar="N", help="same seed, same numbers (default: 0)")
     threads = "threads that share each batch (default: one a core, 8 at most, where D is 128 or more; else none)"
     add("--threads", **count, help=threads)
-    add("--device", choices=("cpu", "gpu"), default="cpu", help="gpu needs CuPy (default: cpu)")
+    add("--device", choices=("cpu", "gpu"), help="gpu needs CuPy (default: cpu)")
+    resume = "go on with a run as if it had never stopped; --steps N for N in all, if not as many as first asked"
+    add("--resume", metavar="RUN", help=resume)
     add = parser.add_argument_group("output").add_argument
     add("--name", help="name of the run's folder (default: the task, or the languages, as en-ko); none is overwritten")
-    add("--runs", default="runs", metavar="FOLDER", help="where the run folders are (default: runs)")
+    add("--runs", metavar="FOLDER", help="where the run folders are (default: runs)")
     add("--quiet", action="store_true", help="no progress bar")
     parser.set_defaults(run=run, parser=parser)
 
@@ -99,45 +106,96 @@ def default_of(dest):
 
 
 def fill_in(args):
-    """Give each option of the task its default where none was given; an option of another task is bad usage."""
+    """Give each option its default where none was given; an option of another task is bad usage."""
+    for dest, value in COMMON.items():
+        if getattr(args, dest) is None:
+            setattr(args, dest, value)
     defaults = TASKS[args.task].DEFAULTS
-    for dest in sorted({dest for task in TASKS.values() for dest in task.DEFAULTS}):
+    for dest in task_options():
         if getattr(args, dest) is None:
             setattr(args, dest, defaults.get(dest))
         elif dest not in defaults:
-            flag = {"source": "--from", "target": "--to"}.get(dest, f"--{dest.replace('_', '-')}")
             tasks = " and ".join(name for name, task in TASKS.items() if dest in task.DEFAULTS)
-            args.parser.error(f"{flag} is an option of the task {tasks}, not of {args.task}")
+            args.parser.error(f"{flag(dest)} is an option of the task {tasks}, not of {args.task}")
+
+
+def take_up(args):
+    """Give each option the value it had in the run that is to go on; return that run's state, history and data.
+
+    Options other than --steps and --quiet are bad usage: the training would be another one.
+    """
+    from ..training import load_training
+
+    given = [dest for dest in (*COMMON, *task_options(), "name") if dest != "steps" and getattr(args, dest) is not None]
+    if given:
+        args.parser.error(f"with --resume the run keeps its options: leave out {', '.join(map(flag, given))}")
+    state, history, about = load_training(args.resume)
+    try:
+        saved, data = about["options"], about["data"]
+        options = {dest: saved[dest] for dest in saved_options(saved["task"])}
+    except (KeyError, TypeError):
+        raise ValueError(f"the training in {args.resume} was not begun by transformer-np train") from None
+    steps = options["steps"] if args.steps is None else args.steps
+    if steps <= history.steps:
+        raise ValueError(
+            f"{args.resume} has made {history.steps} steps: to go on, give --steps a larger number; "
+            "it counts from the beginning"
+        )
+    vars(args).update(options, steps=steps)
+    return state, history, data
+
+
+def task_options():
+    """The options that depend on the task, of all tasks."""
+    return sorted({dest for task in TASKS.values() for dest in task.DEFAULTS})
+
+
+def saved_options(task):
+    """The options that make a training what it is."""
+    return "task", "seed", "threads", "device", *TASKS[task].DEFAULTS
+
+
+def flag(dest):
+    """Return the option as it is written on the command line."""
+    return {"source": "--from", "target": "--to"}.get(dest, f"--{dest.replace('_', '-')}")
 
 
 def run(args):
     """Train, save, test, and show what came out."""
     from ..backend import module_named
-    from ..training import keep_freed_memory, new_run
-    from ..training.run import HISTORY, write_json
+    from ..training import History, keep_freed_memory, new_run
+    from ..training.run import HISTORY, TRAINING, write_json
 
-    fill_in(args)
     start = time.perf_counter()
+    resumed = fill_in(args) if args.resume is None else take_up(args)
     keep_freed_memory()
     module_named(args.device)  # a missing GPU should be said now, not after the data is made
     if args.d_model % args.heads:
         raise ValueError(f"--d-model {args.d_model} must be a multiple of --heads {args.heads}")
     task = TASKS[args.task](args)
     step, batches = prepare(args, task)
-    folder = new_run(args.runs, task.name if args.name is None else args.name)
+    if resumed is None:
+        history, folder = History(), new_run(args.runs, task.name if args.name is None else args.name)
+    else:
+        history, folder = go_on(args.resume, step, batches, *resumed), pathlib.Path(args.resume)
     try:
-        history, record = learn(args, task, step, batches, folder)
+        record = learn(args, task, step, batches, history, folder)
     except BaseException:  # KeyboardInterrupt too, which a second Ctrl-C is
-        shutil.rmtree(folder)  # it was made for this run, and without the weights it is worth nothing
+        if not (folder / TRAINING).exists():
+            shutil.rmtree(folder)  # it was made for this run, and so far it is worth nothing
         raise
     if history.interrupted:
-        print(f"interrupted after {history.steps} of {args.steps} steps; saved in {folder}/", file=sys.stderr)
+        print(
+            f"interrupted after {history.steps} of {args.steps} steps; saved in {folder}/\n"
+            f"to go on: transformer-np train --resume {shlex.quote(str(folder))}",
+            file=sys.stderr,
+        )
         return 130
     record["test"] = task.test(step.model)
     write_json(folder / HISTORY, record)
     draw(folder, task, step.model, history)
     print(f"saved in {folder}/ (model, loss.png, attention.png); {time.perf_counter() - start:.1f} s in all")
-    where = "" if args.runs == "runs" else f"--run {shlex.quote(str(folder))} "
+    where = "" if folder.parent == pathlib.Path("runs") else f"--run {shlex.quote(str(folder))} "
     print(f"next: {task.next(folder, where)}")
     return 0
 
@@ -151,20 +209,45 @@ def prepare(args, task):
     model = task.model().to(args.device)
     schedule = LinearSchedule(args.lr, warmup_steps=max(1, min(100, args.steps // 5)), n_steps=args.steps)
     optimizer = Adam(model.parameters(), lr=schedule)
-    step = TrainStep(model, task.loss(), optimizer, args.threads or "auto", clip=1.0)
+    step = TrainStep(model, task.loss(), optimizer, args.threads, clip=1.0)
     args.threads = step.threads  # for the record
     return step, batches
 
 
-def learn(args, task, step, batches, folder):
-    """Train with a progress bar and save the run; return the history, and the record of it that was saved."""
-    from ..training import fit, save_run
+def go_on(run, step, batches, state, history, data):
+    """Take up the state of a run, and its history, which is returned. Raises ValueError where the data has changed."""
+    if checksum(batches) != data:
+        raise ValueError(
+            f"the data that {run} was trained on has changed: the file, or the package that it comes from, "
+            "is not what it was"
+        )
+    step.load_state_dict(state)
+    return history
+
+
+def checksum(batches):
+    """Return a number that tells one task's data from another's: the CRC of the first epoch."""
+    number = 0
+    for batch in batches.epoch(0):
+        for array in batch:
+            number = zlib.crc32(array.tobytes(), number)
+    return number
+
+
+def learn(args, task, step, batches, history, folder):
+    """Train with a progress bar and save the run; return the record of it that was saved."""
+    from ..training import fit, save_checkpoint, save_run
+    from ..training.run import TRAINING
 
     model = step.model
     print(task.introduction(model), flush=True)
+    if history.steps:
+        print(f"going on after {history.steps} of {args.steps} steps", flush=True)
     options = {"device": args.device, "progress": not args.quiet, "count": task.count, "unit": task.unit}
-    history = fit(step, batches, args.steps, **options)
+    fit(step, batches, args.steps, history=history, **options)
 
+    options = {dest: getattr(args, dest) for dest in saved_options(args.task)}
+    save_checkpoint(folder / TRAINING, step, history, {"options": options, "data": checksum(batches)})
     model.to("cpu")
     names = ("steps", "batch_size", "lr", "dropout", "threads", "seed", "device")
     training = {name: getattr(args, name) for name in names}
@@ -176,7 +259,7 @@ def learn(args, task, step, batches, folder):
         "interrupted": history.interrupted,
     }
     save_run(folder, model, task.vocabularies, config, record)
-    return history, record
+    return record
 
 
 def draw(folder, task, model, history):

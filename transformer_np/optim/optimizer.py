@@ -9,6 +9,7 @@ import numpy as np
 from ..backend import array_module, is_half, to_numpy
 from ..checks import check_real
 from ..module import Parameter
+from .state import check_array, check_dict, check_names, check_number
 
 SMALL = 4096  # numbers: of arrays smaller than this, most of the time goes into calling
 
@@ -123,30 +124,54 @@ class Optimizer:
             p.zero_grad()
 
     def state_dict(self):
-        """Return the step counter and copies of the buffers, to go on later just where one stopped."""
-        state = {"t": np.asarray(self.t)}
-        for name in self.buffers:
-            for i, buffer in enumerate(self.state[name]):
-                if buffer is not None:
-                    state[f"{name}.{i}"] = np.array(to_numpy(buffer))
+        """Return {name: NumPy copy}: what one needs to go on later just where one stopped.
+
+        Names begin with the optimiser's: "Adam.t" is the step counter, "Adam.lr" the learning rate where it is a
+        number, "Adam.m.0" the buffer m of the first parameter. A schedule is a function of the step and has no state;
+        nor have betas, weight decay and the like: they are what the optimiser was made with.
+        """
+        kind = type(self).__name__
+        state = {f"{kind}.t": np.asarray(self.t)}
+        if not callable(self.lr):
+            state[f"{kind}.lr"] = np.asarray(float(self.lr))
+        for name, buffer, i, p in self._named_buffers():
+            state[name] = np.array(to_numpy(_matching(self.state[buffer][i], p.data)))
         return state
 
+    def check_state_dict(self, state):
+        """Raise what `load_state_dict` would: TypeError for no dict; ValueError for the state of another optimiser.
+
+        That is of one of another name, or with other buffers, or of other parameters. Nothing changes.
+        """
+        kind, who = type(self).__name__, f"{type(self).__name__}.load_state_dict"
+        check_dict(who, state)
+        kinds = {name.partition(".")[0] for name in state}
+        if kinds and kind not in kinds:
+            raise ValueError(f"{who}: the state is that of {' and '.join(sorted(kinds))}, expected that of {kind}")
+        numbers = {f"{kind}.t"} if callable(self.lr) else {f"{kind}.t", f"{kind}.lr"}
+        check_names(who, state, numbers | {name for name, *_ in self._named_buffers()})
+        check_number(who, f"{kind}.t", state[f"{kind}.t"], 0, "a whole number of at least 0", kinds="iu")
+        if not callable(self.lr):
+            check_number(who, f"{kind}.lr", state[f"{kind}.lr"], math.ulp(0.0), "a number above 0")
+        for name, _, _, p in self._named_buffers():
+            check_array(who, name, state[name], p.shape, _wide_dtype(p.data))
+
     def load_state_dict(self, state):
-        """Take over a state_dict. Raises ValueError, before anything changes, for buffers that do not fit."""
-        expected = {f"{name}.{i}": p for name in self.buffers for i, p in enumerate(self.parameters)}
-        if "t" not in state or (state["t"] > 0 and expected.keys() - state.keys()):
-            raise ValueError(f"{type(self).__name__}.load_state_dict: the step counter t or some buffers are missing")
-        for key, value in state.items():
-            if key == "t":
-                continue
-            p = expected.get(key)
-            if p is None or value.shape != p.shape or value.dtype != _wide_dtype(p.data):
-                raise ValueError(f"{type(self).__name__}.load_state_dict: {key} does not fit these parameters")
-        self.t = int(state["t"])
-        for name in self.buffers:
+        """Take over a state_dict, onto the device of the parameters. Raises as `check_state_dict`, before changes."""
+        self.check_state_dict(state)
+        kind = type(self).__name__
+        self.t = int(state[f"{kind}.t"])
+        if not callable(self.lr):
+            self.lr = float(state[f"{kind}.lr"])
+        for name, buffer, i, p in self._named_buffers():
+            xp, value = array_module(p.data), state[name]
+            self.state[buffer][i] = xp.array(to_numpy(value) if xp is np else value, order="C")
+
+    def _named_buffers(self):
+        """Yield (name in a state_dict, name of the buffer, index of the parameter, parameter)."""
+        for buffer in self.buffers:
             for i, p in enumerate(self.parameters):
-                value = state.get(f"{name}.{i}")
-                self.state[name][i] = None if value is None else array_module(p.data).array(value)
+                yield f"{type(self).__name__}.{buffer}.{i}", buffer, i, p
 
 
 def _matching(buffer, data):

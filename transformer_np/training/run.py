@@ -4,6 +4,7 @@ weights.safetensors    the model
 config.json            what was asked for: task, model, training
 source_vocabulary.json, target_vocabulary.json; vocabulary.json where the model has but one; none for images
 history.json           loss and learning rate of every step, and the results
+training.safetensors   all that the training needs to go on; written first and read alone, so that its parts agree
 loss.png, attention.png
 """
 
@@ -14,8 +15,10 @@ import shlex
 from ..data import CharacterTokenizer, Tokenizer, Vocabulary
 from ..models import load
 from ..models.files import write_atomically
+from .checkpoint import read_checkpoint
 
 WEIGHTS, CONFIG, HISTORY = "weights.safetensors", "config.json", "history.json"
+TRAINING = "training.safetensors"
 VOCABULARIES = ("source_vocabulary.json", "target_vocabulary.json")
 VOCABULARY = "vocabulary.json"
 TRANSLATORS, WRITERS = ("dates", "reverse"), ("text",)  # the tasks whose models translate, and those that write on
@@ -110,6 +113,22 @@ def load_text_run(folder):
     model, vocabularies, config = _load(folder, WRITERS, (VOCABULARY,))
     _check_sizes(folder, (model.config["vocab_size"],), vocabularies)
     return model, CharacterTokenizer(*vocabularies), config
+
+
+def load_training(folder):
+    """Return (state, history, about) of a run folder, as `read_checkpoint` does, to go on with its training.
+
+    Raises FileNotFoundError where there is no such folder or nothing to go on from, ValueError for a damaged file.
+    """
+    folder = pathlib.Path(folder)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no run folder at {folder}")
+    if not (folder / TRAINING).is_file():
+        raise FileNotFoundError(
+            f"the training of {folder} cannot go on: there is no {TRAINING}, which runs of older versions lack; "
+            "its model can be used all the same"
+        )
+    return read_checkpoint(folder / TRAINING)
 
 
 def _load(folder, tasks, vocabulary_names):

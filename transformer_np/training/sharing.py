@@ -52,6 +52,12 @@ class Shards:
         self._pool = None
         self._parameters, self._unsummed = [], {}
 
+    @property
+    def replicas(self):
+        """The replicas of the model as it is now, one for each shard."""
+        self._follow_the_model()
+        return self._replicas
+
     @contextlib.contextmanager
     def at_work(self):
         """Hold the matrix library to one thread, since we have our own."""
@@ -72,8 +78,7 @@ class Shards:
         n_shards = min(self.n, len(batch[0]))
         shards = zip(*(split(part, n_shards) for part in batch), strict=True)
         self._unsummed = {}
-        self._follow_the_model()
-        results = self._side_by_side(compute, zip(self._replicas[:n_shards], shards, strict=True))
+        results = self._side_by_side(compute, zip(self.replicas[:n_shards], shards, strict=True))
         self._unsummed = {id(p): parts for p, *parts in zip(self._parameters, *self._of_each, strict=True)}
         for parameter in self._parameters:
             self._add_up(parameter, 1)  # the first is no sum: the array changes hands

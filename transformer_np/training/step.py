@@ -9,7 +9,9 @@ from ..backend import array_module, is_reading_late, read, reading_at_the_end
 from ..checks import check_choice
 from ..optim.clipping import grad_norm, shorten
 from ..optim.optimizer import Optimizer
+from ..optim.state import check_dict
 from .mixed_precision import PRECISIONS, HalfCopy, LossScaler
+from .random_streams import RandomStreams
 from .sharing import Shards, threads_for
 
 
@@ -26,6 +28,7 @@ class TrainStep:
     parameters, the gradients that are clipped and the updates stay in float32 (see `mixed_precision`). In float16 the
     loss is scaled by `step.scaler`, and a step whose gradients are not finite is left out. For a GPU: a CPU has no
     float16 arithmetic of its own.
+    `step.state_dict()` is all that a training needs to go on later, in another process, as if it had never stopped.
     On a GPU the step waits for the device once, after backward: to read the loss, the norm, and whether ids were valid.
     Raises FloatingPointError, with the parameters as they were, where the loss or, when clipping, a gradient is not
     finite; ValueError for threads < 1, another precision, or both at once.
@@ -60,6 +63,49 @@ class TrainStep:
         self._clip(norm)
         self.optimizer.step()
         return loss
+
+    def state_dict(self):
+        """Return a flat dict of NumPy arrays, copies of all that a step changes.
+
+        "model.*" are the parameters (float32 where `precision` is used), "optimizer.*" what `Optimizer.state_dict`
+        gives, "scaler.*" the loss scaler, where there is one, "random.*" where the streams of dropout stand, in the
+        model and in each of its replicas. `safetensors.numpy.save_file` writes it as it is.
+        """
+        return {
+            f"{place}.{name}": np.asarray(value)
+            for place, part in self._parts().items()
+            for name, value in part.state_dict().items()
+        }
+
+    def load_state_dict(self, state):
+        """Take over a state_dict of such a step: the same model, optimizer, threads and precision; on any device.
+
+        Raises, before anything changes, TypeError for no dict and ValueError for names, shapes, types or numbers that
+        do not fit, or the state of another optimizer.
+        """
+        parts, who = self._parts(), "TrainStep.load_state_dict"
+        check_dict(who, state)
+        states = {place: {} for place in parts}
+        for name, value in state.items():
+            place, _, rest = name.partition(".")
+            if place not in parts:
+                expected = ", ".join(f"{place}.*" for place in parts)
+                raise ValueError(f"{who}: unexpected {name!r}, expected {expected}")
+            states[place][rest] = value
+        for place, part in parts.items():
+            if part is not self.model:  # which checks its own when it loads, before the others change
+                part.check_state_dict(states[place])
+        for place, part in parts.items():
+            part.load_state_dict(states[place])
+
+    def _parts(self):
+        """All that has a state, by the beginning of its names there; the model first."""
+        replicas = {} if self._shards is None else {f"shard{i}": m for i, m in enumerate(self._shards.replicas)}
+        if self._half is not None:
+            replicas["half"] = self._half.model
+        scaler = {} if self.scaler is None else {"scaler": self.scaler}
+        random = RandomStreams(model=self.model, **replicas)
+        return {"model": self.model, "optimizer": self.optimizer, **scaler, "random": random}
 
     def _step_in_shards(self, batch):
         """The same, with the sentences and then the parameters shared out among threads."""

@@ -20,6 +20,8 @@ BERT = {"model_type": "bert", "vocab_size": 9, "hidden_size": 4, "num_attention_
 BERT |= {"intermediate_size": 5, "max_position_embeddings": 6}
 T5 = {"model_type": "t5", "vocab_size": 9, "d_model": 4, "num_heads": 2, "num_layers": 1, "d_ff": 5, "d_kv": 3}
 T5 |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 6}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LLAMA3 |= {"original_max_position_embeddings": 64}
 VIT = {"model_type": "vit", "image_size": [4, 6], "patch_size": 2, "num_channels": 3, "hidden_size": 4}
 VIT |= {"num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 5, "num_labels": 5}
 
@@ -39,6 +41,9 @@ def write(folder, config, tensors):
         ("t5_v1_0", T5, 4),
         ("t5_v1_1", {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}, 4),
         ("t5_v1_1", {**T5, "feed_forward_proj": "gated-gelu", "scale_decoder_outputs": False}, 4),
+        ("t5_v1_1", {**T5, "model_type": "mt5", "tie_word_embeddings": True}, 4),  # never scaled, whatever it says
+        ("t5_v1_1", {**T5, "model_type": "mt5", "dense_act_fn": "gelu_new", "feed_forward_proj": "gated-relu"}, 4),
+        ("t5_v1_0", {**T5, "num_heads": 4, "num_attention_heads": 2}, 4),  # another name, which has the last word
         ("vit", VIT, 1),
     ],
 )
@@ -90,6 +95,17 @@ def gpt(tmp_path):
     return tmp_path, *contents(tmp_path)
 
 
+def test_what_a_mistral_does_not_say_is_not_as_with_a_llama(tmp_path):
+    """The defaults of transformers' MistralConfig."""
+    huggingface.save(tnp.Llama(**{**TINY, "d_model": 32, "n_heads": 16}, n_kv_heads=8, window=3), tmp_path)
+    config, tensors = contents(tmp_path)
+    for name in ("sliding_window", "num_key_value_heads", "max_position_embeddings"):
+        del config[name]
+    ours = huggingface.load(write(tmp_path, config, tensors)).config
+    assert (ours["window"], ours["n_kv_heads"], ours["max_len"]) == (4096, 8, 131072)
+    assert huggingface.load(write(tmp_path, {**config, "sliding_window": None}, tensors)).config["window"] is None
+
+
 def test_neighbours_that_turn_become_halves(tmp_path):
     """A Llama in llama2.c's manner has the same outputs in Hugging Face's."""
     model = tnp.Llama(**{**TINY, "d_model": 16}, n_kv_heads=1, layout="interleaved", dtype="float64").eval()
@@ -108,6 +124,16 @@ def test_one_table_that_is_not_scaled_comes_as_two(tmp_path):
     model = huggingface.load(write(tmp_path, config, tensors))
     assert model.output_scale == 1
     np.testing.assert_array_equal(model.output.weight.data, model.src_embedding.weight.data)
+
+
+def test_an_mt5_that_was_scaled(tmp_path):
+    """transformers 4 scaled the output of a tied mT5, transformers 5 does not; ours would have to be told which."""
+    huggingface.save(tnp.T5(9, 4, 2, 1, 1, 5, 3), tmp_path)
+    config, tensors = contents(tmp_path)
+    config |= {"model_type": "mt5", "tie_word_embeddings": True}
+    assert huggingface.load(write(tmp_path, {**config, "transformers_version": "5.0"}, tensors)).output_scale == 1
+    with pytest.raises(ValueError, match="an mT5 whose output is scaled"):
+        huggingface.load(write(tmp_path, {**config, "transformers_version": "4.57.1"}, tensors))
 
 
 def test_what_old_files_hold_besides(gpt):
@@ -181,6 +207,11 @@ def test_configs_that_do_not_fit(gpt, changes, message):
         ({"rope_parameters": {"rope_type": "yarn"}}, "'yarn' have no counterpart"),
         ({"rope_parameters": 3}, "rope_parameters must be an object"),
         ({"rope_parameters": {"rope_theta": "x"}}, "rope_theta must be a number"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "linear"}}}, "from layer to layer have no counterpart"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor = 0.5 has no counterpart"),
+        ({"rope_parameters": LLAMA3, "original_max_position_embeddings": 32}, "= 32 has no counterpart, only 64"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5 has no counterpart"),
+        ({"is_causal": False}, "is_causal = False has no counterpart"),
         ({"attention_bias": True}, "attention_bias = True has no counterpart"),
     ],
     ids=str,

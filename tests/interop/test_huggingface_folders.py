@@ -76,12 +76,12 @@ def our_outputs(model):
 def their_outputs(twin):
     """The same of theirs."""
     for module in twin.modules():  # some parts of theirs compute in float32, whatever they are given
-        if type(module).__name__ in ("T5LayerNorm", "LlamaRMSNorm", "MistralRMSNorm"):
+        if type(module).__name__ in ("T5LayerNorm", "MT5LayerNorm", "LlamaRMSNorm", "MistralRMSNorm"):
             module.forward = norm_in_float64.__get__(module)
         if type(module).__name__ in ("LlamaRotaryEmbedding", "MistralRotaryEmbedding"):
             module.forward = rotary_in_float64.__get__(module)
     kind = type(twin).__name__
-    if kind.startswith("T5"):
+    if kind.startswith(("T5", "MT5")):
         y = twin(input_ids=torch.tensor(IDS), decoder_input_ids=torch.tensor(TARGETS)).logits
     elif kind.startswith("ViT"):
         y = twin(pixel_values=torch.tensor(IMAGES)).logits
@@ -162,6 +162,16 @@ def test_there_and_back(tmp_path, name):
     huggingface.save(again, tmp_path / "again")
     for file in ("config.json", "model.safetensors"):
         assert (tmp_path / "again" / file).read_bytes() == (tmp_path / file).read_bytes()
+
+
+def test_an_mt5_made_by_transformers(tmp_path):
+    """It is tied, and says so, but nothing is scaled, whereas a T5 that is tied is scaled."""
+    import transformers
+
+    sizes = {"d_model": 8, "d_kv": 3, "num_heads": 2, "num_layers": 2, "d_ff": 12, "vocab_size": 11}
+    twin = transformers.MT5ForConditionalGeneration(transformers.MT5Config(**sizes)).double().eval()
+    twin.save_pretrained(tmp_path)
+    assert_close(our_outputs(huggingface.load(tmp_path)), their_outputs(twin))
 
 
 def test_sharded_by_transformers(tmp_path):

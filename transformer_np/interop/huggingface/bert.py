@@ -5,6 +5,7 @@ from .entries import Entry, activation_name, linear, norm, table
 
 MODEL, TYPES = BERT, ("bert",)
 PREFIX = "bert."
+DEFAULTS = ALIASES = {}
 IGNORED = (r".*embeddings\.position_ids",)  # 0, 1, 2 ..
 ARCHITECTURES = {"pretraining": "BertForPreTraining", "words": "BertForMaskedLM", None: "BertModel"}
 

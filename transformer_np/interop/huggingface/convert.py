@@ -18,7 +18,9 @@ def load(path, dtype=None):
     """Return the model of a Hugging Face folder: GPT, Llama, BERT, T5 or ViT, by the model_type in its config.json.
 
     `dtype`: float32 or float64, by default as the file has it; half precision becomes float32. The model comes in
-    eval mode. A BertModel comes as a BERT with heads=None, without its pooler.
+    eval mode; its dropout is the one that theirs has on residual paths, also where theirs has others besides. Without
+    a mask, padding is left out, where theirs looks at it unless told otherwise. A BertModel comes as a BERT with
+    heads=None, without its pooler.
     Raises FileNotFoundError; and ValueError, before anything is made, for families and options that ours has not, for
     missing and unexpected tensors, wrong shapes and damaged files. Nothing that is read can run code.
     """
@@ -29,6 +31,8 @@ def load(path, dtype=None):
     if not isinstance(kind, str) or kind not in kinds:
         raise ValueError(f"{path}: model_type {kind!r:.60} is not known; there are {', '.join(kinds)}")
     family, tensors = kinds[kind], Tensors(path)
+    content = {**family.DEFAULTS.get(kind, {}), **content}
+    content |= {name: content[alias] for alias, name in family.ALIASES.items() if alias in content}
     names = full_names(family, tensors)
     try:
         config = family.read_config(Config(content), names)

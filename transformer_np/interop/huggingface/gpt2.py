@@ -5,6 +5,13 @@ from .entries import Entry, activation_name, norm, table
 
 MODEL, TYPES = GPT, ("gpt2",)
 PREFIX = "transformer."
+DEFAULTS = {}
+ALIASES = {  # which transformers takes for one another
+    "hidden_size": "n_embd",
+    "max_position_embeddings": "n_positions",
+    "num_attention_heads": "n_head",
+    "num_hidden_layers": "n_layer",
+}
 IGNORED = (r".*\.attn\.(masked_)?bias",)  # the causal mask, which old files hold as if it were learned
 
 
@@ -14,6 +21,7 @@ def read_config(config, tensors):
         scale_attn_weights=True,
         scale_attn_by_inverse_layer_idx=False,
         add_cross_attention=False,
+        is_causal=True,
     )
     d_model, vocab_size = config.size("n_embd", 768), config.size("vocab_size", 50257)
     return {

@@ -12,13 +12,22 @@ from .entries import Config, activation_name, linear, norm, table
 
 MODEL, TYPES = Llama, ("llama", "mistral")
 PREFIX = "model."
+DEFAULTS = {  # where they are not those of Llama
+    "mistral": {
+        "intermediate_size": 14336,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 131072,
+        "sliding_window": 4096,
+    }
+}
+ALIASES = {}
 THEIRS = {"original_max_len": "original_max_position_embeddings"}  # of the numbers that scale rotary positions
 IGNORED = (r".*\.rotary_emb\.inv_freq",)  # computed, not learned
 
 
 def read_config(config, tensors):
     """Return the arguments of our Llama."""
-    config.must_be(attention_bias=False, mlp_bias=False, pretraining_tp=1)
+    config.must_be(attention_bias=False, mlp_bias=False, pretraining_tp=1, is_causal=True, partial_rotary_factor=1.0)
     vocab_size, n_heads = config.size("vocab_size", 32000), config.size("num_attention_heads", 32)
     n_kv_heads = n_heads if config.get("num_key_value_heads") is None else config.size("num_key_value_heads")
     d_model = config.size("hidden_size", 4096)
@@ -47,11 +56,16 @@ def rotary(config):
     new, old = (Config(config.table(key)) for key in ("rope_parameters", "rope_scaling"))  # transformers 5, and 4
     base, scaling = new.number("rope_theta", config.get("rope_theta", 10000.0)), None
     for rule in (new, old):
+        rule.must_be(partial_rotary_factor=1.0)
+        if any(isinstance(value, dict) for value in rule.content.values()):
+            raise ValueError("config.json: rotary positions that differ from layer to layer have no counterpart")
         kind = rule.get("rope_type", rule.get("type", "default"))
         if kind == "default":
             continue
         if kind not in SCALINGS:
             raise ValueError(f"config.json: rotary positions of the type {kind!r:.60} have no counterpart")
+        for theirs in THEIRS.values():
+            config.must_be(**{theirs: rule.get(theirs)})  # beside the rule, transformers 5 takes it for the rule's
         scaling = {"kind": kind, **{name: rule.number(THEIRS.get(name, name), None) for name in SCALINGS[kind]}}
     return {"rotary_base": base, "rotary_scaling": scaling}
 

@@ -5,23 +5,28 @@ from .entries import activation_name, linear, norm, table
 
 MODEL, TYPES = T5, ("t5", "mt5")
 PREFIX = ""
+DEFAULTS = {  # where they are not those of T5
+    "mt5": {"vocab_size": 250112, "d_ff": 1024, "num_layers": 8, "num_heads": 6, "feed_forward_proj": "gated-gelu"}
+}
+ALIASES = {  # which transformers takes for one another
+    "hidden_size": "d_model",
+    "head_dim": "d_kv",
+    "num_attention_heads": "num_heads",
+    "num_hidden_layers": "num_layers",
+}
 # A bias of cross-attention that the first releases hold, and never use.
 IGNORED = (r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",)
 
 
 def read_config(config, tensors):
-    """Return the arguments of our T5.
-
-    Whether the decoder's output is scaled tells the versions apart, and so whether it is tied: transformers 4 says it
-    by tie_word_embeddings; transformers 5 by scale_decoder_outputs, and of tie_word_embeddings always says true.
-    """
+    """Return the arguments of our T5."""
+    config.must_be(is_causal=True)
     gate, _, activation = config.text("feed_forward_proj", "relu").rpartition("-")
     if gate not in ("", "gated"):
         raise ValueError(f"config.json: feed_forward_proj = {config.get('feed_forward_proj')!r:.60} has no counterpart")
     if gate and activation == "gelu":
         activation = "gelu_new"  # as T5 means it
-    config.content["dense_act_fn"] = activation
-    scaled = config.get("scale_decoder_outputs", config.get("tie_word_embeddings", True)) is not False
+    scaled = is_scaled(config)
     if not scaled and "shared.weight" in tensors:
         tensors.setdefault("lm_head.weight", tensors["shared.weight"])  # one table, but unscaled: ours has it twice
     n_layers, vocab_size = config.size("num_layers", 6), config.size("vocab_size", 32128)
@@ -36,12 +41,26 @@ def read_config(config, tensors):
         "dropout": config.number("dropout_rate", 0.1),
         "n_buckets": config.size("relative_attention_num_buckets", 32),
         "max_distance": config.size("relative_attention_max_distance", 128),
-        "activation": config.activation("dense_act_fn", "relu"),
-        "gated": bool(gate),
+        "activation": config.activation("dense_act_fn", activation),
+        "gated": bool(config.get("is_gated_act", gate)),
         "tie_embeddings": scaled,
         "pad_id": config.pad_id(vocab_size, 0),
         "eps": config.number("layer_norm_epsilon", 1e-6),
     }
+
+
+def is_scaled(config):
+    """Say whether the decoder's output is scaled, which tells the versions apart, and so whether it is tied.
+
+    transformers 4 says it by tie_word_embeddings; transformers 5 by scale_decoder_outputs, and of tie_word_embeddings
+    always says true. An mT5 is of version 1.1, and scaled by transformers 4 alone, if it was told to tie.
+    """
+    tied = config.get("tie_word_embeddings", True) is not False
+    if config.get("model_type") != "mt5":
+        return bool(config.get("scale_decoder_outputs", tied))
+    if tied and config.text("transformers_version", "").startswith("4"):
+        raise ValueError("config.json: an mT5 whose output is scaled (tie_word_embeddings) has no counterpart")
+    return False
 
 
 def arguments(model):

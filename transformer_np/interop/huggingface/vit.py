@@ -5,6 +5,7 @@ from .entries import Entry, activation_name, linear, norm
 
 MODEL, TYPES = ViT, ("vit",)
 PREFIX = "vit."
+DEFAULTS = ALIASES = {}
 IGNORED = ()
 
 

@@ -130,7 +130,7 @@ def test_optimiser_states_that_do_not_fit():
         ({name: value for name, value in state.items() if name != "Adam.v.1"}, f"{who} missing ['Adam.v.1'], unexp"),
         ({**state, "Adam.u.0": m}, f"{who} missing nothing, unexpected ['Adam.u.0']"),
         (of_adamw, f"{who} the state is that of AdamW, expected that of Adam"),
-        ({**state, "Adam.m.0": m.T[:1]}, f"{who} Adam.m.0 must be float32 of shape (2, 2), got float32 of shape (1, 2)"),
+        ({**state, "Adam.m.0": m.T[:1]}, f"{who} Adam.m.0 must be float32 of shape (2, 2), got float32 of shape (1,"),
         ({**state, "Adam.m.0": m.astype(float)}, f"{who} Adam.m.0 must be float32 of shape (2, 2), got float64 of sh"),
         ({**state, "Adam.m.0": 3}, f"{who} Adam.m.0 must be float32 of shape (2, 2), got int 3"),
         ({**state, "Adam.t": -1}, f"{who} Adam.t must be {n}, got int -1"),

@@ -165,7 +165,8 @@ class Optimizer:
             self.lr = float(state[f"{kind}.lr"])
         for name, buffer, i, p in self._named_buffers():
             xp, value = array_module(p.data), state[name]
-            self.state[buffer][i] = xp.array(to_numpy(value) if xp is np else value, order="C")
+            self.state[buffer][i] = _matching(None, p.data)
+            self.state[buffer][i][...] = xp.asarray(to_numpy(value) if xp is np else value)
 
     def _named_buffers(self):
         """Yield (name in a state_dict, name of the buffer, index of the parameter, parameter)."""

@@ -233,8 +233,8 @@ __device__ void philox(unsigned long long counter, unsigned long long key, unsig
     for (int i = 0; i < 4; ++i) words[i] = c[i];
 }
 
-// mask = scale where 16 random bits are at least n_dropped, else 0; with x also y = x * mask. A block of 256 threads has
-// 4096 entries: first each thread draws the bits of 16 that lie side by side, then it takes every 256th.
+// mask = scale where 16 random bits are at least n_dropped, else 0; with x also y = x * mask. A block of 256 threads
+// has 4096 entries: first each thread draws the bits of 16 that lie side by side, then it takes every 256th.
 extern "C" __global__ void dropout(const T* x, T* mask, T* y, long long n, long long key, long long n_dropped,
                                    double scale)
 {

@@ -5,7 +5,6 @@ import inspect
 
 from ..backend import array_module
 from ..checks import check_ids, describe
-from ..layers import OutputProjection
 from ..module import inference
 from .cache import KeyValueCache, MemoryCache, StateCache
 
@@ -64,6 +63,8 @@ class Text:
             capacity = self.n_start + self.max_len - 1  # the last token is written, but not read
             make = KeyValueCache if cache is True else cache
             self.cache = make(capacity, getattr(model, "window", None), memory)
+        takes_layout = "laid_out" in inspect.signature(getattr(model.output, "forward", model.output)).parameters
+        self.lays_out = takes_layout and self.cache is not None
 
     def _limit(self, who, max_len):
         """Return how many new tokens there may be."""
@@ -94,10 +95,9 @@ class Text:
         else:
             mask = self.mask if self.cache is None or self.n_new == 0 else None
             x = model.decode(unread, mask, **options)
-        if self.cache is not None and self.n_new and isinstance(model.output, OutputProjection):
-            logits = model.output(x[:, -1], self.cache.laid_out)  # (N, V)
-        else:  # for the first token alone, copying the matrix would take longer than the product
-            logits = model.output(x[:, -1])  # (N, V)
+        # For the first token alone, to lay out a copy of the matrix would take longer than the product.
+        laid_out = {"laid_out": self.cache.laid_out} if self.lays_out and self.n_new else {}
+        logits = model.output(x[:, -1], **laid_out)  # (N, V)
         if self.forbid:
             logits[:, self.forbid] = -xp.inf
         return logits

@@ -1,10 +1,10 @@
 """The decoder: like the encoder, with a third sub-layer that looks at the encoder's output."""
 
-from ..checks import check_choice, check_floats, check_mask, check_positive
+from ..checks import check_choice, check_floats, check_mask
 from ..module import Module
 from .attention import check_bias
-from .checkpoint import Checkpoint
 from .dropout import Dropout
+from .encoder import Stack
 from .feed_forward import FeedForward, GatedFeedForward
 from .layer_norm import LayerNorm
 from .multi_head_attention import MultiHeadAttention
@@ -107,49 +107,16 @@ class DecoderLayer(Module):
         return dx, dmemory, *dbias
 
 
-class Decoder(Module):
-    """N decoder layers one after another; with norm="pre" a final layer norm.
+class Decoder(Stack):
+    """N decoder layers one after another.
 
     Shapes: x (B, T, D), memory (B, S, D), mask broadcastable to (B, H, T, T), memory_mask to (B, H, T, S), y (B, T, D).
-    norm_layer, gated, attention, checkpoint and position_bias: see Encoder; the position bias is that of
-    self-attention.
+    Arguments: see Stack, whose position bias is that of self-attention, and DecoderLayer for gated, attention and bias.
     Backward returns (dx, dmemory); every layer looks at the memory, so their gradients add up.
     Source: section 3.1 and figure 1, right.
     """
 
-    def __init__(
-        self,
-        n_layers,
-        d_model,
-        n_heads,
-        d_ff,
-        dropout=0.1,
-        norm="post",
-        activation="relu",
-        *,
-        final_norm=None,
-        position_bias=None,
-        norm_layer=LayerNorm,
-        gated=False,
-        attention=None,
-        checkpoint=False,
-        eps=1e-5,
-        bias=True,
-        seed=None,
-        dtype="float32",
-    ):
-        super().__init__(seed, dtype)
-        check_positive(self, n_layers=n_layers)
-        self.position_bias = position_bias
-        options = {"norm_layer": norm_layer, "gated": gated, "attention": attention}
-        options |= {"eps": eps, "bias": bias, "seed": self.rng, "dtype": dtype}
-        self.layers = [
-            DecoderLayer(d_model, n_heads, d_ff, dropout, norm, activation, **options) for _ in range(n_layers)
-        ]
-        if checkpoint:
-            self.layers = [Checkpoint(layer) for layer in self.layers]
-        has_final_norm = norm == "pre" if final_norm is None else final_norm
-        self.final_norm = norm_layer(d_model, eps, dtype=dtype) if has_final_norm else None
+    layer_class = DecoderLayer
 
     def forward(self, x, memory, mask=None, memory_mask=None, cache=None):
         """x (B, T, D), memory (B, S, D) -> y (B, T, D)."""

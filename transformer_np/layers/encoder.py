@@ -91,15 +91,15 @@ class EncoderLayer(Module):
         return (dx, *dbias) if dbias else dx
 
 
-class Encoder(Module):
-    """N encoder layers one after another; with norm="pre" a final layer norm, since nothing else bounds the sum.
+class Stack(Module):
+    """What Encoder and Decoder have in common: N layers, and with norm="pre" a final norm, as nothing bounds the sum.
 
-    Shapes: x (B, S, D), mask boolean and broadcastable to (B, H, S, S), y (B, S, D). `final_norm` overrides the default
-    (True for "pre", False for "post"). norm_layer, gated, attention and feed_forward_dropout: see EncoderLayer.
-    position_bias: a RelativePositionBias whose bias every layer adds to its scores; it gets the sum of their gradients.
-    checkpoint=True: less memory for one more forward of each layer in backward (see Checkpoint).
-    Source: section 3.1 and figure 1, left.
+    `final_norm` overrides the default (True for "pre", False for "post"). position_bias: a RelativePositionBias whose
+    bias every layer adds to its scores; it gets the sum of their gradients. checkpoint=True: less memory for one more
+    forward of each layer in backward (see Checkpoint). `layer_options` are further arguments of the layers.
     """
+
+    layer_class = None
 
     def __init__(
         self,
@@ -113,29 +113,34 @@ class Encoder(Module):
         *,
         final_norm=None,
         position_bias=None,
-        norm_layer=LayerNorm,
-        gated=False,
-        attention=None,
-        feed_forward_dropout=None,
         checkpoint=False,
+        norm_layer=LayerNorm,
         eps=1e-5,
-        bias=True,
         seed=None,
         dtype="float32",
+        **layer_options,
     ):
         super().__init__(seed, dtype)
         check_positive(self, n_layers=n_layers)
         self.position_bias = position_bias
-        options = {"norm_layer": norm_layer, "gated": gated, "attention": attention}
-        options |= {"feed_forward_dropout": feed_forward_dropout}
-        options |= {"eps": eps, "bias": bias, "seed": self.rng, "dtype": dtype}
-        self.layers = [
-            EncoderLayer(d_model, n_heads, d_ff, dropout, norm, activation, **options) for _ in range(n_layers)
-        ]
+        sizes = (d_model, n_heads, d_ff, dropout, norm, activation)
+        layer_options |= {"norm_layer": norm_layer, "eps": eps, "seed": self.rng, "dtype": dtype}
+        self.layers = [self.layer_class(*sizes, **layer_options) for _ in range(n_layers)]
         if checkpoint:
             self.layers = [Checkpoint(layer) for layer in self.layers]
         has_final_norm = norm == "pre" if final_norm is None else final_norm
         self.final_norm = norm_layer(d_model, eps, dtype=dtype) if has_final_norm else None
+
+
+class Encoder(Stack):
+    """N encoder layers one after another.
+
+    Shapes: x (B, S, D), mask boolean and broadcastable to (B, H, S, S), y (B, S, D). Arguments: see Stack, and
+    EncoderLayer for gated, attention, feed_forward_dropout and bias.
+    Source: section 3.1 and figure 1, left.
+    """
+
+    layer_class = EncoderLayer
 
     def forward(self, x, mask=None):
         """x (B, S, D) -> y (B, S, D)."""

@@ -14,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import transformer_np as tnp
+from transformer_np.layers import recurrent
+from transformer_np.models import conv_encoder, decoder_only, seq2seq_rnn
 from transformer_np.tracing.page import formulas, notebook_view, page_of, provenance, write_page
 from transformer_np.tracing.page.axes import Axes
 from transformer_np.tracing.page.badges import badges_of
@@ -134,15 +136,18 @@ def test_equal_arrays_are_packed_once():
 def statements(function):
     """The statements of a function and their beginnings, as the table of formulas names them."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    simple = (ast.Assign, ast.AugAssign, ast.Return, ast.Expr)
+    simple = (ast.Assign, ast.AugAssign, ast.Return, ast.Expr, ast.For)
     nodes = [node for node in ast.walk(tree) if isinstance(node, simple)]
     return {formulas.beginning(node) for node in nodes} | {ast.unparse(node) for node in nodes}
+
+
+ROOMS = (tnp.layers, tnp, recurrent, conv_encoder, decoder_only, seq2seq_rnn)  # where the classes are
 
 
 @pytest.mark.parametrize(("kind", "method"), [(k, m) for k, table in formulas.FORMULAS.items() for m in table])
 def test_formulas_fit_the_source(kind, method):
     """Every formula stands for a statement that its layer has."""
-    layer = getattr(tnp.layers, kind, None) or getattr(tnp, kind)
+    layer = next(getattr(room, kind) for room in ROOMS if hasattr(room, kind))
     assert set(formulas.FORMULAS[kind][method]) <= statements(getattr(layer, method))
 
 

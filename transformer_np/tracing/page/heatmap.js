@@ -1,12 +1,14 @@
 "use strict";
 // One array as a heat map: heads side by side, labels along its rows and columns, a cursor for mouse and keyboard.
 
-const COLOURS = {
-  light: { low: [33, 102, 172], zero: [246, 246, 244], high: [200, 88, 10], one: [8, 64, 129], ink: "#1a1c22",
-           soft: "#5a6070", line: "#ffffff", cursor: "#111318", origin: "#b3006e", halo: "#ffffff" },
-  dark: { low: [96, 170, 255], zero: [32, 35, 42], high: [255, 165, 70], one: [150, 205, 255], ink: "#e8eaf0",
-          soft: "#a4acbd", line: "#17191f", cursor: "#ffffff", origin: "#ff7ac8", halo: "#000000" },
-};
+// The colours of the page, as the style sheet has them for the theme on view: [r, g, b] to mix, texts to draw with.
+function palette() {
+  const style = getComputedStyle(document.documentElement);
+  const text = (name) => style.getPropertyValue(`--${name}`).trim();
+  const mixed = (name) => text(name).match(/\d+/g).map(Number);
+  return { low: mixed("low"), zero: mixed("zero"), high: mixed("high"), one: mixed("one"), ink: text("ink"),
+    soft: text("soft"), line: text("grid"), cursor: text("ink"), origin: text("focus"), halo: text("panel") };
+}
 const FONT = "12px system-ui, sans-serif";
 
 class Heatmap {
@@ -17,6 +19,8 @@ class Heatmap {
     this.kept = view.kept || view.shape;
     this.cursor = null;
     this.marked = null;
+    const pinned = app.trail.pinned(view.number);
+    this.pinned = pinned === null || this.toKept(pinned) < 0 ? null : this.toKept(pinned);
     this.values = app.numbers.values(view);
     this.measure();
     this.build();
@@ -38,12 +42,12 @@ class Heatmap {
   build() {
     this.element = element("figure", { class: "map" });
     const caption = element("figcaption", {}, element("code", {}, this.name), " ", element("span", { class: "shape" },
-      this.app.shapeText(this.view)), this.legend());
+      this.app.shapeText(this.view)), this.links(), this.legend());
     this.canvas = element("canvas", { "aria-hidden": "true" });
     this.field = element("div", {
       class: "field", tabindex: "0", role: "application", "aria-roledescription": "heat map",
       "aria-label": `${this.name}, ${this.app.shapeWords(this.view)}, from ${short(this.low)} to ${short(this.high)}. ` +
-        "Arrow keys move from entry to entry, Escape leaves.",
+        "Arrow keys move from entry to entry, Enter pins one, Escape leaves.",
     }, this.canvas);
     this.reading = element("output", { class: "reading" });
     this.element.append(caption, this.reading, this.field);
@@ -51,12 +55,16 @@ class Heatmap {
     this.field.addEventListener("pointermove", (event) => this.point(event));
     this.field.addEventListener("pointerdown", (event) => this.point(event));
     this.field.addEventListener("pointerleave", () => this.set(null));
+    this.field.addEventListener("click", () => this.app.pin(this, this.cursor === this.pinned ? null : this.cursor));
     this.field.addEventListener("keydown", (event) => this.key(event));
     this.field.addEventListener("blur", () => this.set(null));
     this.rest();
   }
 
   legend() {
+    if (this.view.picture === "image") {
+      return element("span", { class: "legend" }, short(this.low), element("span", { class: "bar greys" }), short(this.high));
+    }
     if (this.view.kind === "bool") {
       return element("span", { class: "legend" }, element("span", { class: "swatch yes" }), "True ",
         element("span", { class: "swatch no" }), "False");
@@ -67,8 +75,31 @@ class Heatmap {
     return element("span", { class: "legend" }, from, bar, short(this.top), cropped);
   }
 
+  // Buttons to where the array was made, where it is used, and to its gradient.
+  links() {
+    const { made, used, gradient } = this.on.trail || {};
+    const box = element("span", { class: "links" });
+    const add = (words, scenes) => {
+      box.append(element("span", {}, words));
+      for (const i of scenes) {
+        const button = element("button", { type: "button", "aria-label": `${this.name}: ${words} step ${i + 1}` }, String(i + 1));
+        button.addEventListener("click", () => this.app.follow(i));
+        box.append(button);
+      }
+    };
+    if (made !== null && made !== undefined) add("made in", [made]);
+    if (used?.length) add("used in", used.slice(0, 4));
+    if (used?.length > 4) box.append(element("span", {}, `and ${used.length - 4} more`));
+    if (gradient !== null && gradient !== undefined) add("gradient in", [gradient]);
+    return box;
+  }
+
   // What the reading says while no entry is pointed at.
   rest() {
+    if (this.pinned !== null) {
+      this.reading.textContent = this.say(this.pinned);
+      return;
+    }
     const n = this.values.length;
     if (n === 1) this.reading.textContent = this.app.numbers.text(this.view, 0);
     else if (this.view.kind === "bool") this.reading.textContent = `${this.values.filter(Boolean).length} of ${n} True`;
@@ -84,16 +115,17 @@ class Heatmap {
 
   // Rows, columns and tiles of what is shown: the last two axes, side by side for each entry of the axis before.
   sheet() {
-    const kept = this.kept;
-    const n = kept.length;
+    const [kept, n] = [this.kept, this.kept.length];
     const columns = n ? kept[n - 1] : 1;
-    const rows = n > 1 ? kept[n - 2] : 1;
-    const lead = kept.slice(0, Math.max(0, n - 2));
+    // A sentence with time first, (T, 1, ..): its steps are rows.
+    const steps = n === 3 && kept[1] === 1 && this.shape[0] > 1 && this.app.batch === 1;
+    const rows = n > 1 ? kept[steps ? 0 : n - 2] : 1;
+    const lead = steps ? [] : kept.slice(0, Math.max(0, n - 2));
     const sentences = lead.length && this.shape[0] === this.app.batch && this.app.batch > 1 ? lead[0] : 1;
     const all = lead.reduce((a, b) => a * b, 1);
     const tiles = all / sentences;
     const first = sentences > 1 ? Math.min(this.app.sentence, sentences - 1) * tiles : 0;
-    return { rows, columns, tiles: Math.min(tiles, 24), first };
+    return { rows, columns, tiles: Math.min(tiles, 24), first, rowAxis: steps ? -3 : -2 };
   }
 
   layout(width) {
@@ -101,9 +133,11 @@ class Heatmap {
     const context = this.canvas.getContext("2d");
     context.font = FONT;
     const wide = (labels) => Math.ceil(Math.max(0, ...labels.map((text) => widthOf(context, text))));
-    const rowLabels = this.labels(-2, s.rows);
+    const rowLabels = this.labels(s.rowAxis, s.rows);
     const columnLabels = this.labels(-1, s.columns);
-    s.left = rowLabels ? Math.min(96, wide(rowLabels) + 6) : 2;
+    s.stamps = this.app.stamps(this.view, this.shape.length + s.rowAxis);
+    s.columnStamps = this.app.stamps(this.view, this.shape.length - 1);
+    s.left = rowLabels ? Math.min(96, wide(rowLabels) + 6) + (s.stamps ? 16 : 0) : 2;
     s.head = s.tiles > 1 ? 16 : 0;
     s.gap = s.tiles > 1 ? 8 : 0;
     const room = width - s.left - 2;
@@ -116,9 +150,11 @@ class Heatmap {
     const tall = rowLabels ? 15 : Math.min(18, Math.max(300 / s.rows, 1));
     s.h = s.rows === 1 ? 22 : rowLabels && s.rows > 40 ? 11 : tall;
     if (s.h >= 3) s.h = Math.floor(s.h);
+    if (this.view.picture) s.w = s.h = Math.max(1, Math.min(s.w, Math.floor(260 / Math.max(s.rows, s.columns)) || 1));
     const widest = columnLabels ? wide(columnLabels) : 0;
     s.turned = widest > s.w - 2;
     s.font = Math.max(9, Math.min(12, Math.floor(s.w)));
+    if (s.columnStamps) s.turned = false;
     s.top = s.head + (columnLabels && s.w >= 8 ? (s.turned ? Math.min(84, (widest * s.font) / 12 + 6) : 16) : 0);
     s.rowLabels = s.h >= 10 ? rowLabels : null;
     s.columnLabels = s.w >= 8 ? columnLabels : null;
@@ -150,7 +186,7 @@ class Heatmap {
     c.setTransform(ratio, 0, 0, ratio, 0, 0);
     c.imageSmoothingEnabled = false;
     c.clearRect(0, 0, s.wide, s.tall);
-    this.palette = COLOURS[this.app.theme()];
+    this.palette = this.app.colours;
     for (let tile = 0; tile < s.tiles; tile++) this.drawTile(c, s, tile);
     this.drawMarks(c, s);
   }
@@ -165,6 +201,7 @@ class Heatmap {
     for (let j = 1; s.w >= 7 && j < s.columns; j++) c.rect(x + j * s.w - 0.5, y, 0, s.rows * s.h);
     for (let i = 1; s.h >= 7 && i < s.rows; i++) c.rect(x, y + i * s.h - 0.5, s.columns * s.w, 0);
     c.stroke();
+    if (this.view.picture) this.drawCuts(c, s, x, y);
     c.font = FONT;
     c.fillStyle = this.palette.soft;
     if (s.head) c.fillText(this.tileName(s, tile), x, y - s.top + 11);
@@ -172,14 +209,32 @@ class Heatmap {
     if (this.view.kind === "int" && s.w >= 20 && s.h >= 14) this.drawNumbers(c, s, tile, x, y);
   }
 
+  // Where an image is cut into patches.
+  drawCuts(c, s, x, y) {
+    const size = this.app.page.patches.size;
+    c.strokeStyle = this.palette.origin;
+    c.beginPath();
+    for (let j = size; j < s.columns; j += size) c.rect(x + j * s.w - 0.5, y, 0, s.rows * s.h);
+    for (let i = size; i < s.rows; i += size) c.rect(x, y + i * s.h - 0.5, s.columns * s.w, 0);
+    c.stroke();
+  }
+
   drawLabels(c, s, x, y, leftmost) {
     c.fillStyle = this.palette.ink;
     if (s.rowLabels && leftmost) {
       c.textAlign = "right";
-      s.rowLabels.forEach((t, i) => c.fillText(clipped(c, t, s.left - 6), x - 5, y + (i + 0.5) * s.h + 4));
+      const beside = s.stamps ? 16 : 0;
+      s.rowLabels.forEach((t, i) => c.fillText(clipped(c, t, s.left - 6 - beside), x - 5 - beside, y + (i + 0.5) * s.h + 4));
+      const size = Math.min(13, s.h - 1);
+      s.stamps?.slice(0, s.rows).forEach((stamp, i) => this.stamp(c, stamp, x - 4 - size, y + (i + 0.5) * s.h - size / 2, size));
     }
     c.textAlign = "left";
     if (!s.columnLabels) return;
+    if (s.columnStamps) {
+      const size = Math.min(13, s.w - 1);
+      s.columnStamps.slice(0, s.columns).forEach((stamp, j) => this.stamp(c, stamp, x + (j + 0.5) * s.w - size / 2, y - 2 - size, size));
+      return;
+    }
     c.font = FONT.replace("12", s.font);
     s.columnLabels.forEach((t, j) => {
       c.save();
@@ -189,6 +244,17 @@ class Heatmap {
       c.fillText(s.turned ? clipped(c, t, 80) : t, 0, s.turned ? 4 : -1);
       c.restore();
     });
+  }
+
+  // A patch as it looks, in a frame; the class token, which looks like nothing, as a frame with a cross.
+  stamp(c, stamp, x, y, size) {
+    if (stamp) c.drawImage(stamp, x, y, size, size);
+    c.strokeStyle = this.palette.soft;
+    c.lineWidth = 1;
+    c.beginPath();
+    c.rect(x - 0.5, y - 0.5, size + 1, size + 1);
+    if (!stamp) c.moveTo(x, y), c.lineTo(x + size, y + size), c.moveTo(x + size, y), c.lineTo(x, y + size);
+    c.stroke();
   }
 
   drawNumbers(c, s, tile, x, y) {
@@ -207,7 +273,7 @@ class Heatmap {
 
   // All tiles, one below the other, with one pixel for each entry; kept until the colours change.
   picture(s) {
-    const key = `${this.app.theme()} ${s.first}`;
+    const key = `${document.documentElement.dataset.theme} ${s.first}`;
     if (this.pictured === key) return this.image;
     const canvas = document.createElement("canvas");
     [canvas.width, canvas.height] = [s.columns, s.rows * s.tiles];
@@ -236,6 +302,7 @@ class Heatmap {
     const { low, zero, high, one } = this.palette;
     if (Number.isNaN(x)) return [255, 0, 200];
     if (!Number.isFinite(x)) return [128, 128, 128];
+    if (this.view.picture === "image") return grey(x, ...(this.shape[1] === 3 ? [this.high, this.low] : [this.low, this.high]));
     const part = Math.min(1, Math.abs(x) / this.top);
     const end = !this.signed ? one : x < 0 ? low : high;
     return zero.map((z, k) => Math.round(z + (end[k] - z) * part));
@@ -262,7 +329,7 @@ class Heatmap {
     return { tile, i: Math.floor((flat % size) / s.columns), j: flat % s.columns };
   }
 
-  // Outline the cursor, and the entries that an entry of the result comes from.
+  // Outline the cursor, and the entries that an entry of the result comes from, or that it reaches.
   drawMarks(c, s) {
     if (this.marked) {
       const tiles = new Map();
@@ -283,9 +350,12 @@ class Heatmap {
         else box.cells.forEach(([i, j]) => this.outline(c, s, tile, i, j, i, j, this.palette.origin));
       }
     }
-    if (this.cursor !== null) {
-      const { tile, i, j } = this.place(s, this.cursor);
+    for (const at of [this.pinned, this.cursor]) {
+      if (at === null) continue;
+      const { tile, i, j } = this.place(s, at);
+      if (tile < 0 || tile >= s.tiles) continue;
       this.outline(c, s, tile, i, j, i, j, this.palette.cursor);
+      if (at === this.pinned) this.nail(c, s, tile, i, j);
     }
   }
 
@@ -298,6 +368,24 @@ class Heatmap {
     c.lineWidth = 2;
     c.strokeStyle = colour;
     c.strokeRect(...box);
+  }
+
+  // Lines from the edges of the tile to the pinned entry: the eye finds it from the back of a room.
+  nail(c, s, tile, i, j) {
+    const [x, y] = this.tileAt(s, tile);
+    const [left, top, right, bottom] = [x + j * s.w, y + i * s.h, x + (j + 1) * s.w, y + (i + 1) * s.h];
+    c.lineWidth = 1.5;
+    c.strokeStyle = this.palette.cursor;
+    c.setLineDash([2, 2]);
+    c.beginPath();
+    for (const [a, b, d, e] of [[x, (top + bottom) / 2, left, (top + bottom) / 2],
+      [right, (top + bottom) / 2, x + s.columns * s.w, (top + bottom) / 2],
+      [(left + right) / 2, y, (left + right) / 2, top], [(left + right) / 2, bottom, (left + right) / 2, y + s.rows * s.h]]) {
+      c.moveTo(a, b);
+      c.lineTo(d, e);
+    }
+    c.stroke();
+    c.setLineDash([]);
   }
 
   point(event) {
@@ -317,6 +405,8 @@ class Heatmap {
     if (event.key === "Escape") {
       this.set(null);
       this.field.blur();
+    } else if (event.key === "Enter" || event.key === " ") {
+      this.app.pin(this, this.cursor === this.pinned ? null : this.cursor);
     } else if (moves[event.key] && !event.ctrlKey && !event.metaKey && !event.altKey) {
       this.step(...moves[event.key]);
     } else {
@@ -329,13 +419,22 @@ class Heatmap {
   // Move the cursor; past the right edge of a head is the next head.
   step(down, right) {
     const s = this.s;
-    if (this.cursor === null) return this.set(this.entry(s, 0, 0, 0), true);
-    let { tile, i, j } = this.place(s, this.cursor);
+    if (this.cursor === null && this.pinned === null) return this.set(this.beginning(s), true);
+    let { tile, i, j } = this.place(s, this.cursor ?? this.pinned);
     [i, j] = [i + down, j + right];
     if (j < 0 && tile > 0) [tile, j] = [tile - 1, s.columns - 1];
     if (j >= s.columns && tile < s.tiles - 1) [tile, j] = [tile + 1, 0];
     if (i < 0 || i >= s.rows || j < 0 || j >= s.columns) return undefined;
     return this.set(this.entry(s, tile, i, j), true);
+  }
+
+  // Where the cursor begins: at the first entry that is marked, so that a number can be followed on by key.
+  beginning(s) {
+    const marked = [...(this.marked || [])].map((flat) => this.toKept(flat)).filter((flat) => {
+      const { tile } = this.place(s, Math.max(flat, 0));
+      return flat >= 0 && tile >= 0 && tile < s.tiles;
+    });
+    return marked.length ? Math.min(...marked) : this.entry(s, 0, 0, 0);
   }
 
   set(flat, spoken = false) {
@@ -345,6 +444,12 @@ class Heatmap {
     else this.reading.textContent = this.say(flat);
     this.reading.setAttribute("aria-live", spoken ? "polite" : "off");
     this.draw();
+    this.tell();
+  }
+
+  // Tell the viewer which entry it is about: that under the cursor, or the pinned one.
+  tell() {
+    const flat = this.cursor ?? this.pinned;
     this.on.move(flat === null ? null : this.toWhole(flat));
   }
 
@@ -359,6 +464,9 @@ class Heatmap {
     const { shape } = this;
     const lead = this.kept.slice(0, -2);
     const index = unravel(s.first + tile, lead);
+    const label = shape.length > 2 ? this.app.labels(this.view, shape.length - 3, null, index[index.length - 1]) : "";
+    if (label) return label;
+    if (this.view.picture) return shape[1] > 1 ? `channel ${index[1]}` : "";
     if (shape.length === 4) return `head ${index[1]}`;
     return `[${index.join(", ")}]`;
   }
@@ -367,6 +475,12 @@ class Heatmap {
     this.marked = set;
     this.draw();
   }
+}
+
+// A pixel of an image: the smallest number is the paper, the largest the ink.
+function grey(x, low, high) {
+  const shade = Math.round(255 * (1 - (x - low) / (high - low || 1)));
+  return [shade, shade, shade];
 }
 
 function packed([r, g, b]) {

@@ -15,6 +15,18 @@ class Origins {
     return this.found;
   }
 
+  // The other way round: the Set of entries of the result that entry `flat` of input k goes into; null if that would
+  // take long to find out.
+  reached(tree, k, flat, milliseconds = 300) {
+    const [set, end] = [new Set(), performance.now() + milliseconds];
+    const n = this.shape(tree).reduce((a, b) => a * b, 1);
+    for (let p = 0; p < n; p++) {
+      if (this.of(tree, p).get(k)?.has(flat)) set.add(p);
+      if (performance.now() > end) return null;
+    }
+    return set;
+  }
+
   shape(tree) {
     return tree[0] === "in" ? this.views[tree[1]].shape : tree[1];
   }

@@ -7,15 +7,18 @@ from pathlib import Path
 
 import numpy as np
 
+from ...layers.recurrent import Recurrent
+from ..run import objects_in
 from .axes import Axes
 from .badges import badges_of
 from .figure import Figure
 from .outline import Outline
 from .packing import Pack, compress
+from .patches import patches_of
 from .scenes import scenes_of, title_of
 
 FOLDER = Path(__file__).parent
-STYLE, SCRIPTS = "steps.css", ("numbers.js", "origins.js", "heatmap.js", "picture.js", "steps.js")
+STYLE, SCRIPTS = "steps.css", ("numbers.js", "origins.js", "trail.js", "heatmap.js", "picture.js", "steps.js")
 NUMBERS = 800_000  # other than zero: as many fit into 3 MB; a longer trace shows the beginnings of its largest arrays
 CHECKED = 2_000_000  # parameters; a larger model is not gradient-checked unless asked
 KINDS = {"b": "bool", "i": "int", "u": "int"}
@@ -50,12 +53,16 @@ def page_of(
     """Return the page as text.
 
     src_tokens, tgt_tokens: labels of the positions, one list, or one for each sentence; those of `trace.tokens` by
-    default. src_vocabulary, tgt_vocabulary: labels of the rows of embeddings and of the columns of logits.
+    default, and the row and column of each patch for a model of images. src_vocabulary, tgt_vocabulary: labels of the
+    rows of embeddings and of the columns of logits.
     check: whether to gradient-check every layer for its badge (a few seconds for a small model); by default unless the
     model is large. numbers: how many numbers other than zero the page may hold; beyond that it shows the first rows and
     columns of the largest arrays, and says so.
     """
-    page = Page(trace, _sentences(trace, src_tokens, tgt_tokens), (src_vocabulary, tgt_vocabulary), numbers)
+    tokens, patches = _sentences(trace, src_tokens, tgt_tokens), patches_of(trace)
+    if patches is not None and not any(tokens.values()):
+        tokens = patches.tokens
+    page = Page(trace, tokens, (src_vocabulary, tgt_vocabulary), numbers, patches)
     if check is None:
         check = sum(p.size for p in trace.parameters.values()) <= CHECKED
     badges = badges_of(trace) if check else {}
@@ -76,11 +83,12 @@ def _sentences(trace, src, tgt):
 class Page:
     """Everything that the page's scripts need, gathered from a trace."""
 
-    def __init__(self, trace, tokens, vocabularies, numbers):
-        self.trace, self.tokens = trace, tokens
+    def __init__(self, trace, tokens, vocabularies, numbers, patches=None):
+        self.trace, self.tokens, self.patches = trace, tokens, patches
         sides = zip(("src", "tgt"), vocabularies, strict=True)
         self.words = {side: None if words is None else list(map(str, words)) for side, words in sides}
-        self.axes = Axes(tokens, self.words)
+        recurrent = {name: p.reverse for name, p in objects_in(trace.model).values() if isinstance(p, Recurrent)}
+        self.axes = Axes(tokens, self.words, recurrent)
         self.steps = {step.name: step for step in trace.steps}
         self.pack, self.views, self._numbers = Pack(), [], {}
         self.scenes = scenes_of(trace)
@@ -117,6 +125,7 @@ class Page:
             "views": self.views,
             "size": self.pack.size,
             "scenes": scenes,
+            "patches": self._patches(),
             "boxes": self.figure.boxes,
             "stacks": self.figure.stacks,
             "modules": {m: {"kind": k, "inside": self.outline.children(m)} for m, k in self.outline.kinds.items()},
@@ -152,6 +161,14 @@ class Page:
             "layer": layer,
         }
 
+    def _patches(self):
+        """What the page needs to draw patches as they are: the view of the images, and their cut."""
+        if self.patches is None or self.tokens != self.patches.tokens:
+            return None
+        step = self.steps[self.patches.images]
+        view = self._view(step.value, step.variable, step.module, step.letters)
+        return {"view": view, "size": self.patches.size, "rows": self.patches.rows, "columns": self.patches.columns}
+
     def _named_view(self, name, array):
         step = self.steps.get(name)
         if step is None:
@@ -162,9 +179,10 @@ class Page:
     def _view(self, array, variable, module, letters, parameter=False):
         """Return the number of the view that shows an array with the labels of its axes."""
         parameter = parameter or self._is_parameter(module, variable)
-        axes = self.axes.of(array.shape, variable, module, parameter)
+        picture = self.patches is not None and self.patches.is_picture(array, module)
+        axes = [""] * array.ndim if picture else self.axes.of(array.shape, variable, module, parameter)
         kept = array[_corner(array.shape, self.edge)]
-        key = (self.pack.add(kept), array.shape, tuple(axes), array.dtype.kind, letters)
+        key = (self.pack.add(kept), array.shape, tuple(axes), array.dtype.kind, letters, picture)
         if key not in self._numbers:
             self._numbers[key] = len(self.views)
             view = {"at": key[0], "shape": list(array.shape), "kind": KINDS.get(array.dtype.kind, "float")}
@@ -174,6 +192,8 @@ class Page:
                 view["axes"] = axes
             if letters:
                 view["letters"] = letters
+            if picture:
+                view["picture"] = "gradient" if variable.startswith("d") else "image"
             if view["kind"] == "int" and kept.size and np.abs(kept).max() > 99999:
                 view["values"] = kept.ravel().tolist()
             self.views.append(view)

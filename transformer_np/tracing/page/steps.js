@@ -14,7 +14,8 @@ const get = (id) => document.getElementById(id);
 const PHASES = { forward: "Forward", loss: "Loss", backward: "Backward" };
 class Viewer {
   constructor(page, numbers) {
-    Object.assign(this, { page, numbers, at: 0, sentence: 0, maps: [] });
+    page.views.forEach((view, k) => (view.number = k));
+    Object.assign(this, { page, numbers, at: 0, sentence: 0, maps: [], trail: new Trail(page), colours: palette() });
     this.batch = Math.max(1, ...["src", "tgt"].map((side) => page.tokens[side].length));
     const shapes = page.scenes.filter((s) => s.enters && s.module === "").flatMap((s) => s.outputs);
     const first = shapes.length ? page.views[shapes[0].view] : { shape: [] };
@@ -23,14 +24,13 @@ class Viewer {
     page.scenes.forEach((scene, i) => (this.begin[scene.phase] ??= i));
     this.controls();
     this.picture = new Picture(this);
-    this.show(Math.min(Number(/^#step=(\d+)$/.exec(window.location.hash)?.[1] || 1), page.scenes.length) - 1, false);
+    this.show(this.asked() ?? 0, false);
   }
 
   // ---- what things are called
 
   theme() {
-    const chosen = document.documentElement.dataset.theme;
-    return chosen || (window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+    return document.documentElement.dataset.theme;
   }
 
   // "(B, H, T, S)": from the comment beside the statement, or from sizes that stand for one thing only.
@@ -65,6 +65,22 @@ class Viewer {
     return i === null ? Array.from({ length: n }, (_, k) => visible(list[k])) : visible(list[i]);
   }
 
+  // The patches that stand along an axis, each as a small canvas, null for the class token; null for other axes.
+  stamps(view, axis) {
+    const { patches, tokens } = this.page;
+    const side = view.axes?.[axis];
+    if (!patches || !tokens[side]) return null;
+    const images = this.page.views[patches.view];
+    const one = Math.min(this.sentence, images.shape[0] - 1);
+    const key = `${side} ${one}`;
+    this.stamped ??= new Map();
+    if (!this.stamped.has(key)) {
+      const all = stampsOf(this.numbers.values(images), images.shape, one, patches);
+      this.stamped.set(key, tokens[side][0].length > all.length ? [null, ...all] : all);
+    }
+    return this.stamped.get(key);
+  }
+
   // ---- controls
 
   controls() {
@@ -90,7 +106,13 @@ class Viewer {
     this.finder();
     this.sentences();
     press("theme", () => this.switchTheme());
-    window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.redraw());
+    window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => {
+      if (!this.chosen) this.setTheme(event.matches ? "dark" : "light");
+    });
+    window.addEventListener("beforeprint", () => this.print());
+    window.addEventListener("afterprint", () => this.setTheme(this.screen));
+    window.addEventListener("popstate", () => this.show(this.asked() ?? this.at));  // also when the address is edited
+    get("pin").querySelector("button").addEventListener("click", () => this.pin(null, null));
     const small = window.matchMedia("(max-width: 800px)");
     get("model").open = !small.matches;
     small.addEventListener("change", () => (get("model").open = !small.matches));
@@ -110,6 +132,7 @@ class Viewer {
       ArrowRight: () => this.show(this.at + 1), ArrowLeft: () => this.show(this.at - 1),
       Home: () => this.show(0), End: () => this.show(this.page.scenes.length - 1),
       f: () => this.show(this.begin.forward ?? 0), b: () => this.show(this.begin.backward ?? this.at),
+      m: () => this.jump("made"), u: () => this.jump("used"), g: () => this.jump("gradient"),
     };
     if (event.shiftKey) Object.assign(actions, { ArrowRight: () => this.layer(1), ArrowLeft: () => this.layer(-1) });
     const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
@@ -119,23 +142,40 @@ class Viewer {
   }
 
   finder() {
-    const names = new Map();
-    this.page.scenes.forEach((scene, i) => scene.outputs.forEach((o) => names.set(o.name, i)));
+    const names = this.trail.made;
     const find = get("find");
     find.addEventListener("focus", () => {
       if (!get("names").children.length) get("names").append(...[...names.keys()].map((n) => element("option", { value: n })));
     });
     find.addEventListener("change", () => {
       const wanted = find.value.trim();
-      const name = names.has(wanted) ? wanted : [...names.keys()].find((n) => n.includes(wanted));
-      if (!wanted || !name) return;
+      if (!wanted) return;
+      const found = this.named(wanted);
+      get("find").setCustomValidity(found === null ? "No step is called so." : "");
+      if (found === null) return void find.reportValidity();
       find.blur();  // so that the arrow keys step on
-      this.show(names.get(name));
+      this.show(found);
     });
+  }
+
+  // The number of the step of that name, of one whose name has this in it, or of that number; null if there is none.
+  named(text) {
+    const names = this.trail.made;
+    const count = this.page.scenes.length;
+    if (/^\d+$/.test(text)) return Math.max(1, Math.min(Number(text), count)) - 1;
+    const name = names.has(text) ? text : [...names.keys()].find((n) => n.includes(text));
+    return name === undefined ? null : names.get(name);
+  }
+
+  // The step that the page's address asks for, by number or by name; null if it asks for none.
+  asked() {
+    const found = /^#step=(.+)$/.exec(window.location.hash);
+    return found ? this.named(decodeURIComponent(found[1])) : null;
   }
 
   sentences() {
     if (this.batch < 2) return;
+    if (this.page.patches) get("sentences").firstChild.textContent = "Image ";
     get("sentences").hidden = false;
     for (let i = 0; i < this.batch; i++) get("sentence").append(element("option", { value: i }, String(i + 1)));
     get("sentence").addEventListener("change", (event) => {
@@ -145,18 +185,79 @@ class Viewer {
   }
 
   switchTheme() {
-    document.documentElement.dataset.theme = this.theme() === "dark" ? "light" : "dark";
+    this.chosen = true;
+    this.setTheme(this.theme() === "dark" ? "light" : "dark");
+  }
+
+  setTheme(theme) {
+    document.documentElement.dataset.theme = theme;
     this.themeButton();
-    this.redraw();
+    this.colours = palette();
+    this.drawAll();
   }
 
   themeButton() {
     get("theme").setAttribute("aria-pressed", String(this.theme() === "dark"));
   }
 
-  redraw() {
-    this.themeButton();
-    this.drawAll();
+  // On paper the step is light, and says where in the model it is.
+  print() {
+    this.screen = this.theme();
+    this.setTheme("light");
+  }
+
+  // ---- following one number
+
+  // Pin an entry of a map, so that it stays in view from step to step; with null let go of it.
+  pin(map, flat) {
+    this.trail.pin = map === null || flat === null ? null
+      : { key: this.trail.key(map.view.number), flat: map.toWhole(flat), text: map.say(flat) };
+    this.maps.forEach((other) => {
+      const pinned = this.trail.pinned(other.view.number);
+      other.pinned = pinned === null || other.toKept(pinned) < 0 ? null : other.toKept(pinned);
+      other.marked = null;
+      if (other.cursor === null) other.rest();
+      other.draw();
+    });
+    this.tell();
+    get("live").textContent = this.trail.pin ? `Pinned: ${this.trail.pin.text}` : "Let go.";
+  }
+
+  tell() {
+    const { pin } = this.trail;
+    get("pin").hidden = pin === null;
+    if (pin === null) return;
+    get("pin").querySelector("span").textContent = `Following ${pin.text}`;
+    this.maps.filter((map) => map.pinned !== null).forEach((map) => map.tell());
+  }
+
+  // By key: to where the array in hand was made, where it is used next, to its gradient, or from that to its value.
+  jump(where) {
+    const inHand = this.maps.find((map) => map.field === document.activeElement);
+    const made = this.maps.filter((map) => map.element.closest(".makes"));
+    const map = inHand || made.find((m) => m.pinned !== null) || this.maps.find((m) => m.pinned !== null) || made[0];
+    const trail = map.on.trail;
+    const later = trail.used?.find((i) => i > this.at);
+    const found = { made: trail.made, used: later, gradient: trail.gradient ?? trail.value }[where] ?? null;
+    if (found === null) {
+      get("live").textContent = `${map.name}: ${{ made: "made here", used: "not used later on", gradient: "no gradient" }[where]}`;
+      return;
+    }
+    const flat = map.cursor ?? map.pinned;
+    if (flat !== null) this.pin(map, flat);
+    this.follow(found, where === "gradient" ? map.on.trail.other : null, Boolean(inHand));
+  }
+
+  // To another step by a link: the way back is the browser's. `other`: the array there that takes over the pin.
+  follow(i, other = null, focused = false) {
+    this.address(true);
+    this.show(i);
+    this.address();
+    const map = other && this.maps.find((m) => m.on.trail.name === other);
+    if (map && this.trail.pin) this.pin(map, map.toKept(this.trail.pin.flat));
+    const hand = map || this.maps.find((m) => m.pinned !== null);
+    if (focused && hand) hand.field.focus();
+    else get("title").focus({ preventScroll: true });
   }
 
   // To where the next layer begins, or the layer before.
@@ -209,9 +310,11 @@ class Viewer {
   }
 
   // The step in the page's address, once the reader has come to rest: a link to it, and where a reload goes on.
-  address() {
+  address(leaving = false) {
     if (!/^(file|https?):$/.test(window.location.protocol)) return;
+    clearTimeout(this.waiting);
     window.history.replaceState(null, "", `#step=${this.at + 1}`);
+    if (leaving) window.history.pushState(null, "", window.location.hash);
   }
 
   path(module) {
@@ -227,6 +330,7 @@ class Viewer {
       this.arrays(scene));
     if (focused) get("title").focus();  // what had the focus is gone with the scene before
     this.drawAll();
+    this.tell();
   }
 
   // All widths first: to read one after a drawing would lay out the page anew.
@@ -327,7 +431,7 @@ class Viewer {
   arrays(scene) {
     const views = this.page.views;
     const origins = new Origins(this.numbers, scene.inputs.map((x) => views[x.view]));
-    const inputs = [];
+    const [inputs, outputs] = [[], []];
     const makes = element("section", { class: "makes", "aria-label": scene.enters ? "Given" : "Made" },
       element("h3", {}, scene.enters ? "Given" : "Makes"));
     for (const output of scene.outputs) {
@@ -335,19 +439,25 @@ class Viewer {
       const pair = element("div", { class: "pair" });
       let partner = null;
       const map = new Heatmap(this, output.variable, views[output.view], {
+        trail: this.trailOf(output.name, output.view, output.partner?.[0]),
         move: (flat) => {
           const found = flat === null || output.tree === null ? new Map() : origins.of(output.tree, flat);
           inputs.forEach((input, k) => input.mark(found.get(k) || null));
           partner?.mark(flat === null ? null : new Set([flat]));
+          outputs.forEach((other) => other.map !== map && other.map.marked && other.map.mark(null));
           from.textContent = flat === null ? "" : this.says(scene, output, found);
         },
       });
+      outputs.push({ map, from, tree: output.tree });
       pair.append(map.element);
       map.reading.after(from);
       this.maps.push(map);
       if (output.partner) {
         const [name, view] = output.partner;
-        partner = new Heatmap(this, `${this.last(name)}, the value it belongs to`, views[view], { move: (flat) => map.mark(flat === null ? null : new Set([flat])) });
+        partner = new Heatmap(this, `${this.last(name)}, the value it belongs to`, views[view], {
+          trail: { ...this.trailOf(name, view), gradient: null, other: null },
+          move: (flat) => map.mark(flat === null ? null : new Set([flat])),
+        });
         partner.element.classList.add("partner");
         pair.append(partner.element);
         this.maps.push(partner);
@@ -356,14 +466,39 @@ class Viewer {
     }
     if (!scene.inputs.length) return element("div", { class: "arrays one" }, makes);
     const reads = element("section", { class: "reads", "aria-label": "Read" }, element("h3", {}, "Reads"));
-    for (const input of scene.inputs) {
-      const map = new Heatmap(this, this.last(input.name), views[input.view], { move: () => {} });
+    scene.inputs.forEach((input, k) => {
+      const map = new Heatmap(this, this.last(input.name), views[input.view], {
+        trail: this.trailOf(input.name, input.view),
+        move: (flat) => flat !== null && flat === this.trail.pinned(input.view) && this.reach(outputs, origins, k, map, flat),
+      });
       inputs.push(map);
       this.maps.push(map);
       reads.append(map.element);
-    }
+    });
     const broad = this.maps.some((map) => map.broad);
     return element("div", { class: broad ? "arrays wide" : "arrays" }, reads, makes);
+  }
+
+  // Where an array was made and is used, its gradient, and the name of that; of a gradient `value`, where its value is.
+  trailOf(name, view, partner = null) {
+    const trail = { name, ...this.trail.of(name, view, this.at), value: null, other: null };
+    if (partner !== null) Object.assign(trail, { value: this.trail.made.get(partner) ?? null, other: partner });
+    else if (trail.gradient !== null) {
+      const there = this.page.scenes[trail.gradient].outputs.find((o) => o.partner?.[0] === name);
+      trail.other = there.name;
+    }
+    return trail;
+  }
+
+  // Mark in the results what a pinned entry of an input goes into.
+  reach(outputs, origins, k, input, flat) {
+    for (const { map, from, tree } of outputs) {
+      const set = tree === null ? null : origins.reached(tree, k, flat);
+      if (!set) continue;
+      if (map.pinned === null) map.mark(set);
+      const words = set.size ? inWords(map.name, map.view, set, (axis, i) => this.labels(map.view, axis, null, i)) : "nothing here";
+      if (map.cursor === null && map.pinned === null) from.textContent = `${input.name} goes into ${words}`;
+    }
   }
 
   // "decoder.layers.0.norm1.x.2" -> "x"; with the layer where that is another one.
@@ -388,6 +523,24 @@ class Viewer {
 
 function tuple(shape) {
   return shape.length === 1 ? `(${shape[0]},)` : `(${shape.join(", ")})`;
+}
+
+// The patches of image number `one`, as small canvases: in colour where there are three channels, else in greys.
+function stampsOf(values, [, channels, height, width], one, { size, rows, columns }) {
+  const image = values.subarray(one * channels * height * width, (one + 1) * channels * height * width);
+  const [low, high] = [Math.min(...image), Math.max(...image)];
+  const pixel = (c, i, j) => image[(c * height + i) * width + j];
+  return Array.from({ length: rows * columns }, (_, n) => {
+    const canvas = element("canvas", { width: size, height: size });
+    const data = new ImageData(size, size);
+    for (let k = 0; k < size * size; k++) {
+      const at = [Math.floor(n / columns) * size + Math.floor(k / size), (n % columns) * size + (k % size)];
+      const shades = channels === 3 ? [0, 1, 2].map((c) => 255 - grey(pixel(c, ...at), low, high)[0]) : grey(pixel(0, ...at), low, high);
+      data.data.set([...shades, 255], 4 * k);
+    }
+    canvas.getContext("2d").putImageData(data, 0, 0);
+    return canvas;
+  });
 }
 
 function within(module, name) {

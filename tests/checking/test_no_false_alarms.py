@@ -33,7 +33,7 @@ def alarms(seeds):
 def own_alarms(seeds):
     found = []
     for seed in seeds:
-        for name, layer, inputs in subjects(argparse.Namespace(all=True, seed=seed)):
+        for name, layer, inputs, _ in subjects(argparse.Namespace(all=True, seed=seed)):
             report = gradcheck(layer, *inputs, seed=seed, replay=True)
             if report.status not in ("PASS", "KINK"):
                 found.append((name, seed, str(report)))

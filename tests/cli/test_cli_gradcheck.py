@@ -71,6 +71,65 @@ def test_a_whole_file(good, capsys):
     assert "2 of 2 pass" in out
 
 
+UNUSUAL = """
+import numpy as np
+
+class Called:  # __call__ for forward
+    def __call__(self, x):
+        self.y = np.tanh(x)
+        return self.y
+    def backward(self, dy):
+        return dy * (1 - self.y ** 2)
+
+class MeanPool:  # a mask that it cannot do without
+    def forward(self, x, mask):
+        self.w = (mask / mask.sum(1, keepdims=True))[..., None]
+        return (x * self.w).sum(1)
+    def backward(self, dy):
+        return dy[:, None] * self.w, None
+
+class Cut:  # lengths
+    def forward(self, x, lengths):
+        self.keep = (np.arange(x.shape[1]) < lengths[:, None])[..., None]
+        return x * self.keep
+    def backward(self, dy):
+        return dy * self.keep, None
+
+class Product:  # a y that is no target, a g that is no vector
+    def forward(self, y, g):
+        self.y, self.g = y, g
+        return np.einsum("btd,btd->bt", y, g)
+    def backward(self, dz):
+        return dz[..., None] * self.g, dz[..., None] * self.y
+
+class OverTheBatch:
+    def __init__(self, d):
+        self.gamma = np.ones(d)
+    def forward(self, x):
+        self.x = x
+        return x * self.gamma
+    def backward(self, dy):
+        self.dgamma = (dy * self.x).sum(0)
+        return dy * self.gamma
+"""
+
+
+def test_right_layers_in_unusual_clothes_are_fed_what_they_take(good, capsys):
+    good.write_text(UNUSUAL)
+    for name in ("Called", "MeanPool", "Cut", "Product"):
+        assert call(f"{good}:{name}") == 0, capsys.readouterr().out
+
+
+def test_what_was_handed_to_forward_is_told_where_it_may_be_to_blame(good, capsys):
+    good.write_text(UNUSUAL)
+    assert call(f"{good}:OverTheBatch") == 1  # right for (B, D), and given (B, T, D)
+    assert "checked with x (2, 3, 8); if forward takes something else, say it with --inputs" in capsys.readouterr().out
+    assert call(f"{good}:OverTheBatch", "--inputs", "randn(6, 8)") == 0
+    good.write_text(UNUSUAL.replace("tanh(x)", "tanh(x) @ np.ones((99, 3))"))
+    with pytest.raises(ValueError, match=r"forward\(x\) accepts; with x \(2, 3, 8\) it raised ValueError: matmul"):
+        call(f"{good}:Called")
+
+
 def test_functions_and_how_to_make_and_feed(good, capsys):
     assert call(f"{good}:square", "--inputs", "randn(3, 2)") == 0
     assert call(f"{good}:Linear", "--init", "Linear(3, 2)", "--inputs", "randn(4, 3)") == 0

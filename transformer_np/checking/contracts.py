@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..backend import array_module, to_numpy
+from .differences import epsilon_of
 from .trees import differentiable, is_array
 
 
@@ -53,6 +54,11 @@ def same(a, b, epsilon, scale=None):
     return bool(xp.abs(a - b).max() <= tolerance(epsilon) * size) or bool((a == b).all())
 
 
+def coarsest(epsilon, *arrays):
+    """The rounding error of the least exact: epsilon, or one of the arrays."""
+    return max([epsilon, *(epsilon_of(a.dtype) for a in arrays if differentiable(a))])
+
+
 def size_of(*arrays):
     """The largest entry of some arrays, None left out."""
     return max((float(array_module(a).abs(a).max()) for a in arrays if a is not None and a.size), default=0.0)
@@ -70,7 +76,10 @@ def unequal(reference, gradients, epsilon):
         name
         for name, gradient in gradients.items()
         if not same(
-            gradient, reference.gradients[name], epsilon, max(size_of(gradient, reference.gradients[name]), least)
+            gradient,
+            reference.gradients[name],
+            coarsest(epsilon, gradient),
+            max(size_of(gradient, reference.gradients[name]), least),
         )
     ]
 
@@ -212,7 +221,7 @@ def linearity(trial, reference, epsilon):
         if u is None or v[name] is None or mixed[name] is None or u.shape != mixed[name].shape:
             continue
         scale = max(a * size_of(u) - b * size_of(v[name]), least)
-        if not same(mixed[name], a * u + b * v[name], epsilon, scale):
+        if not same(mixed[name], a * u + b * v[name], coarsest(epsilon, u), scale):
             broken.append(name)
     if not broken:
         return []

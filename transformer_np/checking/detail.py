@@ -6,6 +6,7 @@ from ..backend import array_module, to_numpy
 from .differences import WRONG
 from .evidence import Evidence
 from .locate import locate, numeric_gradient, wrong_entries
+from .overwritten import overwritten
 from .trees import differentiable
 from .walk import record, sublayers
 from .witnesses import taylor
@@ -71,6 +72,8 @@ def find_entries(check, watched, array):
     fits = gradient is not None and differentiable(gradient) and gradient.shape == array.shape
     array.analytic = None if gradient is None else to_numpy(gradient)
     size = int(np.prod(array.shape))
+    if fits:
+        check.differences.allow_rounding_of(gradient, check.trial.dtype)
     if size <= WHOLE:
         array.numeric, array.bar, verdicts = numeric_gradient(check.differences, watched, gradient if fits else None)
         if fits:
@@ -127,7 +130,7 @@ def diagnose(check):
             previous=previous.get(w.name),
         )
         try:
-            array.diagnoses = list(explain(evidence))
+            array.diagnoses = overwritten(trial, w, array, reference.dys) or list(explain(evidence))
         except Exception as error:  # the verdict stands; only its explanation is missing
             check.report.notes.append(f"no diagnosis of {w.name}: {type(error).__name__}: {error}")
 
@@ -142,7 +145,8 @@ def right_gradient(check, watched):
 
 
 def earlier_gradients(check):
-    """The gradients of a call with other inputs, which a stale gradient would equal; none where it does not run."""
+    """The gradients of a call with other inputs, which a stale gradient would equal; none where it does not run, nor
+    of an array whose right gradient is the same there: that it did not change is no fault."""
     trial = check.trial
     rng = np.random.default_rng(check.seed + 1)
     others = [
@@ -151,6 +155,28 @@ def earlier_gradients(check):
     ]
     try:
         _, gradients, _ = trial.gradients(check.reference.dys, others)
+        moved = [w.name for w in trial.arrays if slope_depends_on_inputs(check, w, others)]
     except (ValueError, IndexError, RuntimeError):
         return {}
-    return {n: to_numpy(g) for n, g in gradients.items() if g is not None and differentiable(g)}
+    return {n: to_numpy(g) for n, g in gradients.items() if n in moved and g is not None and differentiable(g)}
+
+
+def slope_depends_on_inputs(check, watched, others):
+    """Whether the right gradient of an array is another one at other inputs, along one direction."""
+    trial, direction, h = check.trial, check.differences.direction(watched), check.differences.step
+    here = trial.inputs
+
+    def slope(inputs):
+        trial.inputs = list(inputs)
+        base, ends = trial.value(watched).copy(), []
+        for end in (base + h * direction, base - h * direction):
+            trial.place(watched, end)
+            ends.append(sum(float((dy * y).sum()) for dy, y in zip(check.reference.dys, trial.forward(), strict=True)))
+        trial.place(watched, base)
+        return (ends[0] - ends[1]) / (2 * h)
+
+    try:
+        first, second = slope(here), slope(others)
+    finally:
+        trial.inputs = here
+    return abs(first - second) > 1e-4 * (abs(first) + abs(second))

@@ -91,6 +91,11 @@ class Differences:
                 largest = max(largest, float(array_module(g).abs(g * self.unit(x)).max()))
         self.residue = self.epsilon * largest if math.isfinite(largest) else 0.0
 
+    def allow_rounding_of(self, gradient, dtype):
+        """Allow the gradient that is judged next the rounding of its own type, where that is coarser than dtype."""
+        coarse = epsilon_of(gradient.dtype)
+        self.analytic_epsilon = coarse if coarse > epsilon_of(dtype) else 0.0
+
     def measure_noise(self):
         """Measure the rounding noise of the outputs from fourth differences along random directions.
 

@@ -4,6 +4,8 @@ A file can always say it better: a function `gradcheck_example()` that returns `
 """
 
 import inspect
+import itertools
+from collections import namedtuple
 
 import numpy as np
 
@@ -91,6 +93,8 @@ SIZES = {
 ID_NAMES = ("ids", "tokens", "idx", "src", "tgt", "token", "words", "indices", "input_ids")
 TARGET_NAMES = ("target", "targets", "labels", "label", "y", "classes")
 MASK_NAMES = ("mask", "causal")
+LENGTH_NAMES = ("lengths", "length", "lens")
+WEIGHT_NAMES = ("w", "weight", "weights")
 
 
 def required_arguments(function):
@@ -148,28 +152,52 @@ def draw_inputs(subject, seed=0):
 
     Raises ValueError where nothing fits.
     """
-    forward = subject.forward if hasattr(subject, "forward") else subject[0] if isinstance(subject, tuple) else subject
-    names = [name for name in required_arguments(forward) if name.lower() not in MASK_NAMES]
-    names = names or ["x"]
-    rng, last = np.random.default_rng(seed), None
+    forward, names = _forward(subject)
+    rng, first = np.random.default_rng(seed), None
     for dtype in ("float64", getattr(subject, "dtype", "float64")):
         for leading in ((2, 3), (3,), (2, 2, 3), (2, 3, 4), ()):
             for width in widths(subject):
-                inputs = [_draw(name, leading, width, rng, subject, dtype) for name in names]
-                try:
-                    with np.errstate(all="ignore"):
-                        forward(*inputs)
-                except Exception as error:  # this guess does not fit; the last reason is told
-                    last = error
-                    continue
-                return inputs
+                for guess in _guesses(names):
+                    inputs = [_draw(name, leading, width, rng, subject, dtype, guess) for name in names]
+                    try:
+                        with np.errstate(all="ignore"):
+                            forward(*inputs)
+                    except Exception as error:  # this guess does not fit; the reason for the likeliest one is told
+                        first = first or (described(subject, inputs), error)
+                        continue
+                    return inputs
+    shapes, error = first
     raise ValueError(
-        f"no inputs found that forward({', '.join(names)}) accepts (last: {type(last).__name__}: {last}); say "
-        'them with --inputs "randn(2, 3, 8)"'
+        f"no inputs found that forward({', '.join(names)}) accepts; with {shapes} it raised "
+        f'{type(error).__name__}: {error}; say them with --inputs "randn(2, 3, 8)"'
     )
 
 
-def _draw(name, leading, width, rng, subject, dtype):
+def _forward(subject):
+    """The forward of an object, a pair of functions or a function, and the names of what it has to be given."""
+    forward = subject.forward if hasattr(subject, "forward") else subject[0] if isinstance(subject, tuple) else subject
+    return forward, required_arguments(forward) or ["x"]
+
+
+def described(subject, inputs):
+    """The names and shapes of the inputs of a subject's forward, in words."""
+    names = _forward(subject)[1]
+    return ", ".join(f"{n} {np.shape(x)}" if np.ndim(x) else f"{n}={x}" for n, x in zip(names, inputs, strict=True))
+
+
+Guess = namedtuple("Guess", "targets mask vectors")  # what doubtful arguments are
+
+
+def _guesses(names):
+    """What doubtful arguments may be, the likeliest first: targets ids or floats; which mask; which are vectors."""
+    lower = {name.lower() for name in names}
+    targets = ("ids", "floats") if lower & set(TARGET_NAMES) else ("ids",)
+    masks = ("padding", "look-ahead") if lower & set(MASK_NAMES) else ("padding",)
+    vectors = {"gamma", "beta", "bias"} | ({"b", "g"} if lower & {*WEIGHT_NAMES, "gamma", "beta"} else set())
+    return [Guess(*each, vectors) for each in itertools.product(targets, masks)]
+
+
+def _draw(name, leading, width, rng, subject, dtype, guess):
     lower = name.lower()
     if lower.startswith("n_"):
         return 4
@@ -177,11 +205,17 @@ def _draw(name, leading, width, rng, subject, dtype):
         own = vars(subject) if hasattr(subject, "__dict__") else {}
         sizes = [int(v) for k, v in own.items() if "vocab" in k or k == "num_embeddings"]
         return rng.integers(0, min([*sizes, 11]), leading or (4,))
-    if lower in TARGET_NAMES:
+    if lower in TARGET_NAMES and guess.targets == "ids":
         return rng.integers(0, width, leading)
-    if lower in ("b", "gamma", "beta", "bias", "g"):
+    if lower in (*LENGTH_NAMES, *MASK_NAMES) and leading:
+        T = leading[-1]
+        lengths = T - np.arange(leading[0]) % T  # no two rows alike
+        if lower in LENGTH_NAMES:
+            return lengths
+        return np.tri(T, dtype=bool) if guess.mask == "look-ahead" else np.arange(T) < lengths[:, None]
+    if lower in guess.vectors:
         return rng.standard_normal(width).astype(dtype)
-    if lower in ("w", "weight", "weights"):
+    if lower in WEIGHT_NAMES:
         return rng.standard_normal((width, width + 1)).astype(dtype)
     return rng.standard_normal((*leading, width)).astype(dtype)
 

@@ -4,6 +4,7 @@ Each function takes the `Check`; what it finds ends the check by `Stop`, or goes
 """
 
 import traceback
+from pathlib import Path
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from .trees import differentiable, leaves
 from .trial import identical
 from .vacuity import randomize, some
 from .walk import first_nonfinite, record, sublayers
+
+NUMPY = str(Path(np.__file__).parent)  # of an error that comes to light there, the line that called it tells more
 
 
 class Stop(Exception):
@@ -29,6 +32,7 @@ def attempt(check, what, function, *args):
         return function(*args)
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
+        frames = [frame for frame in frames if not frame.filename.startswith(NUMPY)] or frames
         place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
         raise Stop("ERROR", f"{what} raised {type(error).__name__}: {error}{place}") from error
 
@@ -82,7 +86,8 @@ def _compare_runs(check, first, again):
         if not same(a, b, 2.2e-16):
             raise Stop(
                 "NONDETERMINISTIC",
-                "two forwards with the same inputs differ: dropout or another random number. " + _replay_offer(check),
+                "two forwards with the same inputs differ: dropout, another random number, or something that forward "
+                "itself changes and reads again, such as running statistics. " + _replay_offer(check),
             )
 
 

@@ -185,7 +185,8 @@ class Check:
         report.status = outcome([a.status for a in report.arrays] + [f.status for f in report.findings])
         wrong = [a.name for a in report.arrays if a.status == report.status]
         if report.status == "FAIL" and wrong:
-            report.message = f"the gradient of {some(wrong)} is wrong"
+            whose = f"gradient of {wrong[0]} is" if len(wrong) == 1 else f"gradients of {some(wrong)} are"
+            report.message = f"the {whose} wrong"
         elif report.status == "FAIL":
             report.message = "the gradients are right, but not the manners: " + ", ".join(
                 dict.fromkeys(f.contract for f in report.findings)
@@ -193,4 +194,5 @@ class Check:
         elif report.status in ("VACUOUS", "KINK", "SHAPE") and wrong:
             report.message = f"{some(wrong)}: " + next(a.note for a in report.arrays if a.status == report.status)
         elif report.status == "PASS":
-            report.message = f"the gradients of {len(report.arrays)} arrays are right"
+            n = len(report.arrays)
+            report.message = "the gradient of 1 array is right" if n == 1 else f"the gradients of {n} arrays are right"

@@ -4,7 +4,7 @@ import numpy as np
 
 from ..backend import array_module
 from .contracts import Reference
-from .differences import KINK, OK, UNDECIDED, WRONG, Differences, epsilon_of
+from .differences import KINK, OK, UNDECIDED, WRONG, Differences
 from .first_run import Stop, finite
 from .locate import locate, numeric_gradient, wrong_entries
 from .report import ArrayReport
@@ -40,9 +40,8 @@ def judge_array(check, w):
     if not gradient.size:
         out.note = "empty"
         return out
-    coarse = epsilon_of(gradient.dtype)
-    check.differences.analytic_epsilon = coarse if coarse > epsilon_of(check.trial.dtype) else 0.0
-    if check.differences.analytic_epsilon and coarse > check.differences.epsilon:
+    check.differences.allow_rounding_of(gradient, check.trial.dtype)
+    if check.differences.analytic_epsilon > check.differences.epsilon:
         check.report.warnings.append(f"the gradient of {w.name} is {gradient.dtype.name}, less exact than the rest")
     gradient = gradient.astype(check.trial.dtype, copy=False)
     judged = []
@@ -79,6 +78,7 @@ def look_again(check):
             gradient = run.gradients[w.name]
             if gradient is None or not gradient.size or gradient.shape != array.shape:
                 continue
+            check.differences.allow_rounding_of(gradient, trial.dtype)
             judged = check.differences.judge(
                 w, check.differences.direction(w), gradient.astype(trial.dtype, copy=False)
             )

@@ -66,19 +66,19 @@ class ArrayReport:
             return out
         for entry in self.entries[:4]:
             at = f"{self.name}[{', '.join(map(str, entry.index))}]" if entry.index else self.name
+            analytic, numeric = told_apart(entry.analytic, entry.numeric, 7)
             out.append(
-                f"           {at}: backward gives {entry.analytic:.7g}, "
+                f"           {at}: backward gives {analytic}, "
                 + (
-                    f"differences give {entry.numeric:.7g} ± {entry.bar:.1g}"
+                    f"differences give {numeric} ± {entry.bar:.1g}"
                     if entry.verdict != "kink"
-                    else f"at a kink (differences {entry.numeric:.7g})"
+                    else f"at a kink (differences {numeric})"
                 )
             )
         if not self.entries and self.slopes and self.status == "FAIL":
             a, n, bar = self.slopes[0]
-            out.append(
-                f"           along a random direction backward gives {a:.7g}, differences give {n:.7g} ± {bar:.1g}"
-            )
+            a, n = told_apart(a, n, 7)
+            out.append(f"           along a random direction backward gives {a}, differences give {n} ± {bar:.1g}")
         if self.n_wrong:
             size = int(np.prod(self.shape))
             out.append(f"           {self.n_wrong} of {size} entries are wrong")
@@ -134,8 +134,11 @@ class Report:
     @property
     def diagnoses(self):
         """What is probably wrong, for the array or sub-layer at fault, best guess first."""
-        source = self.culprit_report or self
-        return [d for a in source.arrays for d in a.diagnoses]
+        return [d for a in self._at_fault().arrays for d in a.diagnoses]
+
+    def _at_fault(self):
+        """The report of the sub-layer at fault, where one was found; else this one."""
+        return self if self.culprit_report is None else self.culprit_report
 
     def array(self, name):
         """Return the `ArrayReport` of one array; KeyError names those there are."""
@@ -201,7 +204,10 @@ class Report:
         if seen:
             words.append(f"differences see relative errors above {max(seen):.0e}")
         if self.taylor is not None and self.taylor.rate is not None:
-            words.append(f"Taylor rate {self.taylor.rate:.2f} (2 is right, 1 is wrong)")
+            scale = "2 is right, 1 is wrong"
+            if self.status == "FAIL" and self.taylor.rate > 1.5:
+                scale += "; it is too coarse to see so small an error"
+            words.append(f"Taylor rate {self.taylor.rate:.2f} ({scale})")
         agree = [
             abs(a.complex_slope[0] - a.complex_slope[1]) / max(abs(a.complex_slope[0]), 1e-300)
             for a in self.arrays
@@ -251,7 +257,7 @@ class Report:
         import base64
         import io
 
-        if not any(a.numeric is not None for a in (self.culprit_report or self).arrays):
+        if not any(a.numeric is not None for a in self._at_fault().arrays):
             return ""
         buffer = io.BytesIO()
         figure = self.plot()
@@ -260,10 +266,14 @@ class Report:
         return f'<img src="data:image/png;base64,{data}" alt="analytic and numeric">'
 
     def plot(self, name=None):
-        """Draw one array: analytic, numeric, difference, error against h, Taylor slope. Returns a matplotlib Figure."""
+        """Draw one array: analytic, numeric, difference, error against h, Taylor slope. Returns a matplotlib Figure.
+
+        Without a name the first wrong one, of the sub-layer at fault where one was found.
+        """
         from .pictures import draw
 
-        return draw(self.culprit_report or self, name)
+        at_fault = self._at_fault()
+        return draw(at_fault if name is None and at_fault.arrays else self, name)
 
 
 def _plain(value):
@@ -278,6 +288,13 @@ def _plain(value):
     if isinstance(value, float) and not np.isfinite(value):
         return None
     return value
+
+
+def told_apart(a, b, digits):
+    """Two numbers as text, with so many digits, or as many as show that they differ."""
+    while digits < 17 and f"{a:.{digits}g}" == f"{b:.{digits}g}" and a != b:
+        digits += 1
+    return f"{a:.{digits}g}", f"{b:.{digits}g}"
 
 
 def outcome(statuses):

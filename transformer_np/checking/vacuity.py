@@ -69,8 +69,8 @@ def weaknesses(trial):
             square.append(w.name)
         elif w.slot is None and len(shape) > 1 and 1 in shape[:-1]:
             axis = shape.index(1)
-            what = "batch" if axis == 0 else f"axis {axis}"
-            notes.append(f"{w.name} has a {what} of length 1: a missing sum or a factor 1/n over it cannot show")
+            what = "a batch" if axis == 0 else f"an axis {axis}"
+            notes.append(f"{w.name} has {what} of length 1: a missing sum or a factor 1/n over it cannot show")
     if square:
         notes.append(
             f"square weights ({some(square)}): a transposed gradient has the same shape and shows only by its values"

@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import layers
 from ..checking import gradcheck
-from ..checking.examples import construct, draw_inputs, pairs
+from ..checking.examples import construct, described, draw_inputs, pairs
 
 EXAMPLES = """
 examples:
@@ -40,6 +40,7 @@ OWN = {
     ),
 }
 CONSTANT = ("ALiBi",)  # takes and learns no floats: there is nothing to differentiate
+DOUBTFUL = ("SHAPE", "ERROR", "NONFINITE", "VACUOUS")  # a right layer ends so too where it is given the wrong inputs
 POLL = 0.1  # seconds between two looks at a watched file
 
 
@@ -85,7 +86,7 @@ def run(args):
 def check_all(args):
     """Check every subject of the target once and print the reports; return the exit code."""
     reports = []
-    for name, subject, inputs in subjects(args):
+    for name, subject, inputs, chosen in subjects(args):
         report = gradcheck(
             subject,
             *inputs,
@@ -95,6 +96,10 @@ def check_all(args):
             contracts=not args.no_contracts,
         )
         report.subject = name
+        if chosen and (report.status in DOUBTFUL or report.findings):
+            report.notes.append(
+                f"checked with {described(subject, inputs)}; if forward takes something else, say it with --inputs"
+            )
         reports.append(report)
         if not args.json:
             print(
@@ -114,15 +119,15 @@ def check_all(args):
 
 
 def subjects(args):
-    """Yield (name, subject, inputs) for everything that the arguments name."""
+    """Yield (name, subject, inputs, whether they were chosen here) for everything that the arguments name."""
     if args.all:
         for name in dict.fromkeys((*layers.__all__, *OWN)):
             if name not in CONSTANT:
-                yield _own(name, None, None, args.seed)
+                yield *_own(name, None, None, args.seed), False
         return
     path = _file_of(args.target)
     if path is None:
-        yield _own(args.target, args.init, args.inputs, args.seed)
+        yield *_own(args.target, args.init, args.inputs, args.seed), not args.inputs
     else:
         yield from _in_file(*path, args)
 
@@ -199,7 +204,7 @@ def _in_file(path, name, args):
     example = namespace.get("gradcheck_example")
     if callable(example) and name in (None, "gradcheck_example") and not args.init:
         subject, *inputs = example()
-        yield getattr(subject, "__name__", type(subject).__name__), subject, inputs
+        yield getattr(subject, "__name__", type(subject).__name__), subject, inputs, False
         return
     found = _checkable(namespace)
     if name is not None and name not in found:
@@ -218,16 +223,16 @@ def _in_file(path, name, args):
             maker = getattr(subject, "gradcheck_example", None)
             made = maker() if callable(maker) else None
             if isinstance(made, tuple):
-                yield label, made[0], list(made[1:])
+                yield label, made[0], list(made[1:]), False
                 continue
             if callable(example):
                 subject, *inputs = example()
                 if type(subject).__name__ == label:
-                    yield label, subject, inputs
+                    yield label, subject, inputs, False
                     continue
                 subject = found[label]
             subject = construct(subject)
-        yield label, subject, _inputs(subject, args.inputs, namespace, args.seed)
+        yield label, subject, _inputs(subject, args.inputs, namespace, args.seed), not args.inputs
 
 
 def _checkable(namespace):
@@ -238,7 +243,8 @@ def _checkable(namespace):
         if name.startswith("_"):
             continue
         if inspect.isclass(value):
-            if value.__module__ == file and hasattr(value, "forward") and hasattr(value, "backward"):
+            runs = hasattr(value, "forward") or "__call__" in vars(value)
+            if value.__module__ == file and runs and hasattr(value, "backward"):
                 found[name] = value
         elif callable(getattr(value, "forward", None)) and callable(getattr(value, "backward", None)):
             found[name] = value

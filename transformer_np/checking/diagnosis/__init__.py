@@ -124,4 +124,4 @@ def unknown(c, where):
     if c.same_shape and not c.vanishing and c.n.size > 3:
         cosine = float((c.a * c.n).sum() / max((c.a**2).sum() ** 0.5 * (c.n**2).sum() ** 0.5, 1e-300))
         text += f"; it points {'nearly the right way' if cosine > 0.9 else 'another way'} (cosine {cosine:.3f})"
-    return Diagnosis("unknown", "unknown", c.e.name, where, text)
+    return Diagnosis("unknown", "unknown", c.e.name, where, text, c.small_error)

@@ -5,6 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..evidence import Evidence
+from ..report import told_apart
+
+SMALL = 1e-3  # as large as what an eps of 1e-3 or a constant of three digits does
+FLOAT32 = 1e-6  # some roundings of 6e-8 each
 
 
 @dataclass
@@ -67,6 +71,17 @@ class Comparison:
             return min(np.shape(dy)) > 1 and bool(np.ptp(dy) > 0)
         return True
 
+    @property
+    def small_error(self):
+        """What makes an error of less than a thousandth: where to look, no more; "" where the error is larger."""
+        off = float(np.abs(self.a - self.n).max()) / self.scale if self.same_shape and not self.vanishing else 1.0
+        if off > SMALL:
+            return ""
+        line = f"it is off by only {off:.0e} of the largest entry: "
+        if off < FLOAT32:
+            return line + "float32 leaves as much; is something computed or stored in it?"
+        return line + "an eps that stands elsewhere in backward than in forward, or a constant with too few digits"
+
     def where(self):
         """Which entries are wrong, in words, with the worst of them."""
         name, kind = self.e.name, self.e.kind
@@ -76,9 +91,10 @@ class Comparison:
         worst = np.unravel_index(np.argmax(np.abs(self.a - self.n)), self.n.shape)
         index = ", ".join(str(int(i)) for i in worst)
         which = "all" if wrong.all() else f"{int(wrong.sum())} of {wrong.size}"
+        yours, right = told_apart(self.a[worst], self.n[worst], 6)
         return (
             f"the gradient of the {kind} {name}: {which} entries are wrong, the worst is {name}[{index}]: "
-            f"yours {self.a[worst]:.6g}, right {self.n[worst]:.6g}"
+            f"yours {yours}, right {right}"
         )
 
 

@@ -35,16 +35,14 @@ def local_slope(c):
         return Clue("missing factor", False, "your gradient is dy itself", line)
     kept, drawn = two_valued(right), two_valued(yours)
     if kept is not None and drawn is not None and abs(kept - drawn) < 1e-6:
-        by_dy = ((yours != 0) == (dy > 0)).all()
-        by_x = ((yours != 0) == (x > 0)).all() or ((yours != 0) == (x <= 0)).all()
-        if by_dy or by_x:
-            return Clue(
-                "wrong derivative",
-                False,
-                "entries pass where they should not: the condition is on "
-                f"{'the gradient' if by_dy else 'the wrong side of x'}",
-                "the mask of forward is the mask of backward",
-            )
+        for condition, mask in (("dy > 0", dy > 0), ("x > 0", x > 0), ("x <= 0", x <= 0)):
+            if ((yours != 0) == mask).all():
+                return Clue(
+                    "wrong derivative",
+                    False,
+                    f"you let entries pass where {condition}; forward lets others pass",
+                    "the mask of forward is the mask of backward",
+                )
         return Clue(
             "wrong value",
             False,

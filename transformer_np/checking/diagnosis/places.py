@@ -115,12 +115,37 @@ def positions(c):
             word = {(0,): "the first index", (size - 1,): "the last index"}.get(tuple(where), f"indices {where}")
             if axis == c.n.ndim - 1:
                 continue
+            verb = "is" if len(where) == 1 else "are"
             return Clue(
                 "positions",
                 False,
-                f"only {word} of axis {axis} (of size {size}) is wrong",
+                f"only {word} of axis {axis} (of size {size}) {verb} wrong",
                 "is that place left out, or treated as padding?",
             )
+    return None
+
+
+def shifted(c):
+    """The right numbers, one place or a few further along an axis."""
+    if not c.same_shape or c.vanishing:
+        return None
+    for axis in range(c.n.ndim):
+        a, n = np.moveaxis(c.a, axis, 0), np.moveaxis(c.n, axis, 0)
+        for k in range(1, len(n) // 2 + 1):
+            for there, here, way in ((a[k:], n[:-k], "late"), (a[:-k], n[k:], "early")):
+                kept = np.abs(here) > 10 * c.tol
+                # Enough of the gradient has to be seen in its new place, and that it is not the old one.
+                if kept.sum() < max(4, (np.abs(n) > 10 * c.tol).sum() / 2) or not c.equal(there, here):
+                    continue
+                if np.abs(n[:-k] - n[k:]).max() <= 10 * c.tol:
+                    continue
+                places = "place" if k == 1 else "places"
+                return Clue(
+                    "positions",
+                    False,
+                    f"your gradient is the right one, {k} {places} too {way} along axis {axis}",
+                    "look for an offset that only one of forward and backward has",
+                )
     return None
 
 
@@ -129,8 +154,9 @@ def some_entries(c):
     if not partly_wrong(c) or c.wrong.mean() > 0.4:
         return None
     first = ", ".join(str(tuple(int(i) for i in index)) for index in np.argwhere(c.wrong)[:4])
-    return Clue("some entries", False, f"only {int(c.wrong.sum())} of {c.n.size} entries are wrong: {first}")
+    text = f"only {int(c.wrong.sum())} of {c.n.size} entries are wrong: {first}"
+    return Clue("some entries", False, text, c.small_error)
 
 
-RULES = (masked, repeated_ids, one_head, positions)
+RULES = (shifted, masked, repeated_ids, one_head, positions)
 LAST = (some_entries,)

@@ -117,17 +117,14 @@ def reshaped(c):
     if alike > 0.5:
         return None  # most numbers are alike, so a different order proves nothing
     how = "in another order: something was reshaped where axes had to be swapped, or cut in the wrong places"
+    line = "reshape keeps the order in memory; it is no transpose"
     for axis in range(c.n.ndim):
         if c.equal(c.a, np.flip(c.n, axis)):
-            how = f"in reverse along axis {axis}"
+            how, line = f"in reverse along axis {axis}", "forward and backward count from the same end"
         elif any(c.equal(c.a, np.roll(c.n, shift, axis)) for shift in range(1, c.n.shape[axis])):
             how = f"shifted round along axis {axis}"
-    return Clue(
-        "reshaped",
-        alike < 0.2,
-        f"your gradient holds exactly the right numbers, but {how}",
-        "reshape keeps the order in memory; it is no transpose",
-    )
+            line = "look for an offset that only one of forward and backward has"
+    return Clue("reshaped", alike < 0.2, f"your gradient holds exactly the right numbers, but {how}", line)
 
 
 def missing_sum(c):

@@ -12,7 +12,7 @@ import pytest
 
 import transformer_np as tnp
 from transformer_np.data import Batches
-from transformer_np.training import fit
+from transformer_np.training import History, fit
 
 
 class RecordingStep:
@@ -81,6 +81,55 @@ def test_the_first_interrupt_finishes_its_step():
     assert history.steps == len(step.batches) == step.optimizer.t == 3
     assert len(history.losses) == len(history.learning_rates) == 3
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_interrupt_in_the_last_step_interrupts_nothing():
+    history = fit(RecordingStep(lambda n: interrupt() if n == 3 else None), few_batches(), 3, progress=False)
+    assert history.steps == 3
+    assert not history.interrupted
+
+
+@pytest.mark.parametrize("n_before", [0, 1, 3, 5])
+def test_going_on_with_the_next_batch(n_before):
+    """Three batches an epoch: the stop is at its beginning, in its middle, at its end, or in the next one."""
+    step, batches = RecordingStep(), few_batches()
+    history = fit(step, batches, n_before, progress=False)
+    seconds, tokens = history.seconds, history.tokens
+    assert fit(step, batches, 8, progress=False, history=history) is history
+    assert history.losses == [1 / n for n in range(1, 9)]
+    assert history.learning_rates == [0.5 / n for n in range(1, 9)]
+    assert history.seconds > seconds
+    assert history.tokens > tokens
+    expected = [batch for number in (0, 1, 2) for batch in batches.epoch(number)][:8]
+    for got, batch in zip(step.batches, expected, strict=True):
+        np.testing.assert_array_equal(got[0], batch[0])
+
+
+def test_nothing_left_to_do():
+    step, batches = RecordingStep(), few_batches()
+    history = fit(step, batches, 3, progress=False)
+    assert fit(step, batches, 3, progress=False, history=history).steps == len(step.batches) == 3
+
+
+def test_the_bar_goes_on_too(monkeypatch):
+    step, batches, stderr = RecordingStep(), few_batches(), io.StringIO()
+    history = fit(step, batches, 3, progress=False)
+    monkeypatch.setattr(sys, "stderr", stderr)
+    fit(step, batches, 4, history=history)
+    shown = stderr.getvalue().split("\r")
+    assert "3/4" in shown[1]
+    assert "4/4" in shown[-1]
+
+
+def test_a_step_that_fails_is_not_in_the_history():
+    def fail(n):
+        if n == 2:
+            raise FloatingPointError("the loss is nan at step 2")
+
+    history = History()
+    with pytest.raises(FloatingPointError):
+        fit(RecordingStep(fail), few_batches(), 3, progress=False, history=history)
+    assert (history.losses, history.learning_rates) == ([1.0], [0.5])
 
 
 def test_the_second_interrupt_raises():

@@ -100,6 +100,23 @@ def test_gradients_are_the_same(norm):
         np.testing.assert_allclose(p.grad, grads[name], rtol=0, atol=1e-11, err_msg=name)
 
 
+def test_checkpointed_layers_are_the_layers_inside():
+    plain = shaken(tnp.Transformer(11, 11, **MODEL))
+    kept_small = tnp.Transformer(11, 11, checkpoint=True, **MODEL).load_state_dict(plain.state_dict())
+    a, b = to_torch(plain).state_dict(), to_torch(kept_small).state_dict()
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert a.keys() == b.keys()
+
+
+def test_a_dropout_of_its_own_within_the_feed_forward_network():
+    ours = layers.Encoder(2, 8, 2, 12, 0.1, feed_forward_dropout=0.3)
+    theirs = to_torch(ours)
+    first = theirs.layers[0]
+    assert (first.dropout.p, first.dropout1.p, first.dropout2.p, first.self_attn.dropout) == (0.3, 0.1, 0.1, 0.1)
+    back = from_torch(theirs).layers[0]
+    assert (back.feed_forward.dropout.p, back.dropout1.p, back.self_attention.attention.dropout.p) == (0.3, 0.1, 0.1)
+
+
 def from_torch_gradients(module):
     """The gradients by our names: put them where the weights are, and convert."""
     with torch.no_grad():
@@ -256,6 +273,12 @@ def test_what_pytorch_lacks(ours, error, message):
         to_torch(ours)
 
 
+def mixed_dropout():
+    layer = nn.TransformerDecoderLayer(8, 2, 12)
+    layer.dropout.p = 0.3
+    return layer
+
+
 def mixed_stack():
     stack = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 12, batch_first=True), 2, enable_nested_tensor=False)
     stack.layers[1] = nn.TransformerEncoderLayer(8, 4, 12, batch_first=True)
@@ -274,9 +297,10 @@ def mixed_stack():
         (lambda: nn.Embedding(3, 4, max_norm=1.0), ValueError, "max_norm=1.0"),
         (lambda: nn.Linear(3, 5, dtype=torch.bfloat16), ValueError, "float16, float32 or float64, got"),
         (lambda: nn.TransformerEncoderLayer(8, 2, 12, activation=torch.tanh), ValueError, "activation .* counterpart"),
+        (mixed_dropout, ValueError, "dropout must be the same throughout, got 0.1, 0.3"),
         (mixed_stack, ValueError, "every layer's options must be the same"),
     ],
-    ids=["kind", "no module", "bias_kv", "zero_attn", "axes", "affine", "max_norm", "bfloat16", "tanh", "mixed"],
+    ids=["kind", "no module", "bias_kv", "zero_attn", "axes", "affine", "max_norm", "half", "tanh", "dropout", "mixed"],
 )
 def test_what_ours_lack(module, error, message):
     with pytest.raises(error, match=message):

@@ -129,6 +129,7 @@ def _layer(kind, ours):
         norm_first=ours.norm == "pre",
         bias=forward.linear1.bias is not None,
     )
+    module.dropout.p = forward.dropout.p  # within the feed-forward network
     for name in ("norm1", "norm2", "norm3"):  # bias=False takes the shift from PyTorch's norms; ours keep it
         if hasattr(module, name):
             setattr(module, name, nn.LayerNorm(ours.d_model, ours.norm1.eps))

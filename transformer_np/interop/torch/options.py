@@ -1,6 +1,7 @@
 """What a PyTorch module was made with, in the words of our constructors; ValueError for what ours do not have."""
 
 import functools
+import re
 
 import torch
 from torch import nn
@@ -62,9 +63,9 @@ def layer(module):
     """torch.nn.TransformerEncoderLayer or TransformerDecoderLayer."""
     attentions = [part for part in module.children() if isinstance(part, nn.MultiheadAttention)]
     norms = [part for part in module.children() if isinstance(part, nn.LayerNorm)]
-    dropouts = [part.p for part in module.children() if isinstance(part, nn.Dropout)]
+    dropouts = [part.p for name, part in module.named_children() if re.fullmatch(r"dropout\d", name)]
     heads = [attention(part) for part in attentions]
-    return {
+    options = {
         "d_model": same("d_model", module.linear1.in_features, *(h[d] for h in heads for d in ("d_key", "d_value"))),
         "n_heads": same("n_heads", *(h["n_heads"] for h in heads)),
         "d_ff": module.linear1.out_features,
@@ -74,6 +75,11 @@ def layer(module):
         "eps": same("eps", *(layer_norm(norm)["eps"] for norm in norms)),
         "bias": same("bias", module.linear1.bias is not None, *(h["bias"] for h in heads)),
     }
+    if len(heads) > 1:  # our decoder layer has no other dropout within its feed-forward network
+        same("dropout", options["dropout"], module.dropout.p)
+    elif module.dropout.p != options["dropout"]:
+        options["feed_forward_dropout"] = module.dropout.p
+    return options
 
 
 def activation(function):

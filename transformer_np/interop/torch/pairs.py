@@ -6,6 +6,8 @@ from ...models import Transformer
 
 def of(ours, theirs):
     """Yield (Parameter, tensor) for two layers that match; the tensor is a view with the axes in our order."""
+    if isinstance(ours, layers.Checkpoint):  # which computes what the layer inside it does
+        ours = ours.layer
     yield from PAIRS[type(ours)](ours, theirs)
 
 

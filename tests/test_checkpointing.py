@@ -133,7 +133,10 @@ def test_contract():
     logits = model.forward(SRC, TGT)
     held = [name for name, module in model.named_modules() if ".layers.0." in name and module._saved is not None]
     assert not held  # nothing inside a layer
-    assert all(layer._saved is not None for layer in (*model.encoder.layers, *model.decoder.layers))
+    for layers in (model.encoder.layers, model.decoder.layers):
+        assert [isinstance(layer, Checkpoint) for layer in layers] == [True, False]  # the last is wanted at once
+        assert layers[0]._saved is not None
+        assert layers[1].self_attention.w_q._saved is not None
     model.backward(np.ones_like(logits))
     assert all(module._saved is None for _, module in model.named_modules())
     assert model.encoder.layers[0].self_attention.weights is None

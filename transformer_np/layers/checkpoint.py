@@ -4,6 +4,11 @@ from ..module import Module, inference
 from .dropout import Dropout
 
 
+def checkpointed(layers):
+    """Return the layers of a stack, each in a Checkpoint but the last: its backward comes right after its forward."""
+    return [*map(Checkpoint, layers[:-1]), layers[-1]]
+
+
 class Checkpoint(Module):
     """The layer inside it, kept small: forward keeps the inputs alone, backward first runs the layer's forward again.
 
@@ -12,8 +17,9 @@ class Checkpoint(Module):
     second forward draws the dropout masks of the first, from where the random streams stood.
     Shapes, arguments and results are the layer's. To be found under the same names with and without, its parameters
     are named as if it were not there, and the layer's attributes can be asked of it.
-    Every model that stacks layers takes checkpoint=True, but for Seq2SeqRNN: with a layer or two it would save nothing;
-    what grows there is the number of time steps inside one layer.
+    Every model that stacks layers takes checkpoint=True, for all but the last layer of a stack, whose activations are
+    wanted at once. Not so Seq2SeqRNN: with a layer or two it would save nothing; what grows there is the number of time
+    steps inside one layer.
     Raises RuntimeError where train() or eval() was called between forward and backward.
     Source: Chen et al. 2016, "Training deep nets with sublinear memory cost".
     """

@@ -3,7 +3,7 @@
 from ..checks import check_choice, check_floats, check_mask, check_positive
 from ..module import Module
 from .attention import check_bias
-from .checkpoint import Checkpoint
+from .checkpoint import checkpointed
 from .dropout import Dropout
 from .feed_forward import FeedForward, GatedFeedForward
 from .layer_norm import LayerNorm
@@ -127,7 +127,7 @@ class Stack(Module):
         layer_options |= {"norm_layer": norm_layer, "eps": eps, "seed": self.rng, "dtype": dtype}
         self.layers = [self.layer_class(*sizes, **layer_options) for _ in range(n_layers)]
         if checkpoint:
-            self.layers = [Checkpoint(layer) for layer in self.layers]
+            self.layers = checkpointed(self.layers)
         has_final_norm = norm == "pre" if final_norm is None else final_norm
         self.final_norm = norm_layer(d_model, eps, dtype=dtype) if has_final_norm else None
 

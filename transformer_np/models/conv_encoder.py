@@ -4,7 +4,8 @@ import math
 
 from ..backend import array_module, constant
 from ..checks import check_ids, check_positive
-from ..layers import Checkpoint, Conv1D, Dropout, Embedding, LearnedPositions, OutputProjection, Sigmoid
+from ..layers import Conv1D, Dropout, Embedding, LearnedPositions, OutputProjection, Sigmoid
+from ..layers.checkpoint import checkpointed
 from ..layers.positions import check_length
 from ..masks import real_tokens
 from ..module import Module
@@ -88,7 +89,7 @@ class ConvEncoder(Module):
         self.dropout = Dropout(dropout, **options)
         self.blocks = [ConvBlock(d_model, kernel_size, padding, dropout, **options) for _ in range(n_layers)]
         if checkpoint:
-            self.blocks = [Checkpoint(block) for block in self.blocks]
+            self.blocks = checkpointed(self.blocks)
         self.output = OutputProjection(d_model, vocab_size if n_outputs is None else n_outputs, **options)
 
     def forward(self, ids, mask=None):

@@ -1,6 +1,7 @@
 """GPT: the decoder alone, trained to guess the next token of any text. GPT-2's layout."""
 
-from ..layers import Checkpoint, Dropout, Embedding, EncoderLayer, LayerNorm, OutputProjection
+from ..layers import Dropout, Embedding, EncoderLayer, LayerNorm, OutputProjection
+from ..layers.checkpoint import checkpointed
 from .decoder_only import DecoderOnly
 
 
@@ -51,7 +52,7 @@ class GPT(DecoderOnly):
         parts = {"feed_forward_dropout": 0.0, "eps": eps, "bias": bias}
         self.layers = [EncoderLayer(*sizes, "pre", activation, **parts, **options) for _ in range(n_layers)]
         if checkpoint:
-            self.layers = [Checkpoint(layer) for layer in self.layers]
+            self.layers = checkpointed(self.layers)
         self.final_norm = LayerNorm(d_model, eps, **options)
         tied = self.embedding.weight if tie_embeddings else None
         self.output = OutputProjection(d_model, vocab_size, tied, bias=False, **options)

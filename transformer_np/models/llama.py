@@ -1,6 +1,7 @@
 """Llama: the decoder alone, with the parts that replaced the first ones: RMSNorm, rotary positions, gates."""
 
-from ..layers import Checkpoint, Embedding, EncoderLayer, OutputProjection, RMSNorm
+from ..layers import Embedding, EncoderLayer, OutputProjection, RMSNorm
+from ..layers.checkpoint import checkpointed
 from .decoder_only import DecoderOnly
 
 
@@ -60,7 +61,7 @@ class Llama(DecoderOnly):
         sizes = (d_model, n_heads, 8 * d_model // 3 if d_ff is None else d_ff, dropout)
         self.layers = [EncoderLayer(*sizes, "pre", activation, **parts, **options) for _ in range(n_layers)]
         if checkpoint:
-            self.layers = [Checkpoint(layer) for layer in self.layers]
+            self.layers = checkpointed(self.layers)
         self.final_norm = RMSNorm(d_model, eps, **options)
         tied = self.embedding.weight if tie_embeddings else None
         self.output = OutputProjection(d_model, vocab_size, tied, bias=False, **options)

@@ -192,3 +192,52 @@ def test_one_is_and_two_are(n, words):
         return dx
 
     assert gradcheck(broken(Linear, backward=backward)(), x_of(3, 5)).message == words
+
+
+class Scaled:
+    def __init__(self):
+        self.gamma, self.table = np.arange(1.0, 5.0), np.full(4, 7.0)
+
+    def forward(self, x):
+        self.x = x
+        return x * self.gamma
+
+
+def test_what_is_not_written_yet_is_called_that():
+    class Stub(Scaled):
+        def backward(self, dy):
+            self.dgamma = ...
+            return dy * self.gamma
+
+    class Returns(Scaled):
+        def backward(self, dy):
+            return ...
+
+    report = gradcheck(Stub(), x_of(3, 4))
+    assert (report.status, report.message) == ("ERROR", "backward is not finished, still `...`: dgamma")
+    report = gradcheck(Returns(), x_of(3, 4))
+    assert (report.status, report.message) == ("ERROR", "backward is not finished, still `...`: the gradient of x")
+    report = gradcheck((lambda x, y: (x * y, None), lambda dy, cache: (dy, ...)), x_of(3, 4), x_of(3, 4))
+    assert report.message == "backward is not finished, still `...`: the gradient of y"
+
+
+def test_a_parameter_without_a_gradient_is_asked_about():
+    class Forgets(Scaled):
+        def backward(self, dy):
+            return dy * self.gamma
+
+    class Remembers(Scaled):
+        def backward(self, dy):
+            self.dgamma = (dy * self.x).sum(0)
+            return dy * self.gamma
+
+    layer = Forgets()
+    report = gradcheck(layer, x_of(3, 4))
+    assert report.ok  # it may be a constant
+    assert [w for w in report.warnings if "the output depends on gamma" in w]
+    assert not [w for w in report.warnings if "table" in w]
+    np.testing.assert_array_equal(layer.gamma, np.arange(1.0, 5.0))
+    assert not gradcheck(Remembers(), x_of(3, 4)).warnings
+    # Where the caller says that it is a parameter, there is no doubt.
+    report = gradcheck(Forgets(), x_of(3, 4), parameters={"gamma": "dgamma"})
+    assert report.message == "the gradient of gamma is wrong"

@@ -11,7 +11,7 @@ import numpy as np
 from ..backend import array_module
 from .contracts import Reference, same
 from .trees import differentiable, leaves
-from .trial import identical
+from .trial import flat, identical
 from .vacuity import randomize, some
 from .walk import first_nonfinite, record, sublayers
 
@@ -55,7 +55,8 @@ def first_run(check):
     copies = [dy.copy() for dy in dys]
     kept = [y.copy() for y in again]
     after_forward = trial.snapshot()
-    attempt(check, "backward", trial.backward, dys)
+    returned = attempt(check, "backward", trial.backward, dys)
+    _look_for_stubs(check, returned)
     _look_for_changed_parameters(check, after_forward)
     _look_for_mutation(check, "backward", before, held)
     _look_for_mutated(check, "dy, the upstream gradient,", "backward", dys, copies)
@@ -106,6 +107,17 @@ def _look_for_mutation(check, who, before, held):
         if not identical(slot.get(), values):
             slot.get()[...] = values
             raise Stop("MUTATED", f"{who} changes the parameter {slot.name}; only an optimizer may")
+
+
+def _look_for_stubs(check, returned):
+    """Where an exercise left `...`, say that it is still to be written, and not that it has the wrong shape."""
+    left = [name for holder, _ in check.trial.attributes for name, value in vars(holder).items() if value is ...]
+    parts = flat(returned)
+    one_each = len(parts) == len(check.trial.names)
+    names = [f"the gradient of {n}" for n in check.trial.names] if one_each else ["what it returns"] * len(parts)
+    left += dict.fromkeys(name for name, part in zip(names, parts, strict=True) if part is ...)
+    if left:
+        raise Stop("ERROR", f"backward is not finished, still `...`: {some(left)}")
 
 
 def _look_for_changed_parameters(check, after_forward):

@@ -205,7 +205,7 @@ class Trial:
         inputs = [w for w in self.arrays if w.slot is None]
         if isinstance(returned, dict):
             return {w.name: _copy(_from_dict(returned, w.name)) for w in inputs}
-        parts = _flat(returned)
+        parts = flat(returned)
         n, n_positional = len(self.inputs), len(leaves(tuple(self.args)))
         if len(parts) in (n, n_positional) or n < len(parts) <= len(self.subject.input_names(0, everything=True)):
             self.problems = [
@@ -239,11 +239,11 @@ class Trial:
         return drawn
 
 
-def _flat(returned):
+def flat(returned):
     """What backward returned as one flat list, None included."""
     if not isinstance(returned, (tuple, list)):
         return [returned]
-    return [part for item in returned for part in _flat(item)]
+    return [part for item in returned for part in flat(item)]
 
 
 def _from_dict(returned, name):

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..backend import array_module
 from .trees import differentiable
+from .trial import identical
 
 ENOUGH = 1e-7  # an output that moves by less than this share of its size does not count as moving
 
@@ -76,6 +77,34 @@ def weaknesses(trial):
             f"square weights ({some(square)}): a transposed gradient has the same shape and shows only by its values"
         )
     return notes
+
+
+def without_gradient(trial, rng):
+    """Say which float arrays the output depends on although backward stores no gradient for them.
+
+    They may be constants. A layer that lists its parameters itself has told which are.
+    """
+    if callable(getattr(trial.layer, "parameters", None)) or callable(getattr(trial.layer, "named_parameters", None)):
+        return []
+    listed = {id(array) for w in trial.arrays if w.slot is not None for array in [w.slot.get()]}
+    base, found = trial.forward(), []
+    for (_, attribute, key), (array, values) in trial.held.items():
+        if id(array) in listed or not array.size or not array.flags.writeable or not identical(array, values):
+            continue
+        array += array_module(array).asarray(rng.standard_normal(array.shape), array.dtype)
+        try:
+            outputs = trial.forward()
+        except (ValueError, IndexError, TypeError, FloatingPointError):
+            continue
+        finally:
+            array[...] = values
+        if any(_moves(a, b) for a, b in zip(outputs, base, strict=True) if differentiable(a)):
+            name = attribute if key is None else f"{attribute}[{key!r}]"
+            found.append(
+                f"the output depends on {name}, and backward stores no gradient for it (as d{attribute}, say): is it a "
+                "parameter?"
+            )
+    return found
 
 
 def some(names, most=4):
@@ -186,6 +215,7 @@ def look_for_vacuity(check):
     if check.upstream is not None and all(bool((dy == dy.ravel()[:1]).all()) for dy in check.reference.dys):
         report.warnings.append("the upstream gradient is one number everywhere, which hides mistakes: leave it out")
     report.warnings += weaknesses(trial)
+    report.warnings += without_gradient(trial, check.rng)
     if check.redrawn:
         report.notes.append(f"drawn afresh for the check, since constants hide mistakes: {some(check.redrawn)}")
 

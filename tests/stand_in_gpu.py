@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from transformer_np.backend import float_dtype
 from transformer_np.layers.gelu import normal_cdf
 
 
@@ -33,6 +34,11 @@ class DeviceArray:
 
     def __array_function__(self, function, types, args, kwargs):
         raise TypeError(f"np.{function.__name__} called on a device array")
+
+    @property
+    def data(self):
+        """The memory on the device: its address."""
+        return types.SimpleNamespace(ptr=self.host.ctypes.data)
 
     def _read(self):
         DeviceArray.n_read += 1
@@ -277,10 +283,50 @@ class RawModule:
         return kinds[type(argument)](argument.item())
 
 
+class Cublas:
+    """A stand-in for CuPy's bindings of cuBLAS: the one product of stacks that we use, and what it would refuse."""
+
+    CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_64F, CUBLAS_COMPUTE_32F_FAST_TF32, CUBLAS_GEMM_DEFAULT = 68, 70, 77, -1
+    TYPES = {0: "float32", 1: "float64", 2: "float16", 14: "bfloat16"}  # as cudaDataType numbers them
+
+    @classmethod
+    def gemmStridedBatchedEx(
+        cls, handle, a_turned, b_turned, n, m, k, one, a, a_kind, a_width, a_step, b, b_kind, b_width, b_step,
+        zero, c, c_kind, c_width, c_step, count, sums, algorithm,
+    ):  # fmt: skip
+        """c = a b for `count` matrices, stored column by column unless turned: a (n, k), b (k, m), c (n, m)."""
+        assert a_kind == b_kind == c_kind
+        assert all(type(x) is int for x in (a_turned, n, m, k, a, a_width, a_step, b_step, c, count, sums))
+        assert sums in ((70,) if c_kind == 1 else (68, 77) if c_kind == 0 else (68,))
+        assert a_width >= (k if a_turned else n)
+        assert b_width >= (m if b_turned else k)
+        assert c_width >= n
+        dtype = float_dtype(cls.TYPES[c_kind])
+        scalar = np.float64 if c_kind == 1 else np.float32
+        assert [cls.view(x, np.dtype(scalar), (1,), (1,))[0] for x in (one, zero)] == [1, 0]
+        a = cls.view(a, dtype, (count, n, k), (a_step, a_width, 1) if a_turned else (a_step, 1, a_width))
+        b = cls.view(b, dtype, (count, k, m), (b_step, b_width, 1) if b_turned else (b_step, 1, b_width))
+        c = cls.view(c, dtype, (count, n, m), (c_step, 1, c_width))
+        c[...] = (a.astype(scalar) @ b.astype(scalar)).astype(dtype)
+
+    @staticmethod
+    def view(address, dtype, shape, steps):
+        """The array of that shape at an address in memory; entry i is i * steps away."""
+        size = 1 + sum((n - 1) * step for n, step in zip(shape, steps, strict=True))
+        memory = np.frombuffer((ctypes.c_char * (size * dtype.itemsize)).from_address(address), dtype)
+        strides = [step * dtype.itemsize for step in steps]
+        return np.lib.stride_tricks.as_strided(memory, shape, strides)
+
+
 def stand_in(monkeypatch, kernels):
     """Put the stand-in where `import cupy` finds it; with `kernels` also what compiles them. Return it."""
     cupy = DeviceModule("cupy")
-    cupy.cuda = types.SimpleNamespace(is_available=lambda: True)
+    cupy.cuda = types.SimpleNamespace(is_available=lambda: True, cublas=Cublas)
+    cupy.cuda.device = types.SimpleNamespace(get_cublas_handle=lambda: 1)
+    cupy.cuda.runtime = types.SimpleNamespace(CUDA_R_32F=0, CUDA_R_64F=1, CUDA_R_16F=2, CUDA_R_16BF=14)
+    linalg = types.SimpleNamespace(get_compute_type=lambda dtype: 1, COMPUTE_TYPE_TF32=7)
+    monkeypatch.setitem(sys.modules, "cupy.cuda", cupy.cuda)
+    monkeypatch.setitem(sys.modules, "cupy._core", types.SimpleNamespace(_routines_linalg=linalg))
     if kernels:
         cupy.RawModule = RawModule
     monkeypatch.setitem(sys.modules, "cupy", cupy)

@@ -7,6 +7,7 @@ import numpy as np
 from ..backend import array_module
 from ..checks import check_floats, check_mask, check_positive
 from ..module import Module, Parameter, is_inference
+from ..products import matmul
 from .linear import Linear
 from .softmax import softmax_backward, softmax_in_place
 
@@ -47,9 +48,9 @@ class AdditiveAttention(Module):
             check_mask(self, mask, (len(query), 1, query.shape[1], key.shape[1]))
         sums = self.w_q(query)[:, :, None] + self.w_k(key)[:, None]  # (B, T, S, A)
         hidden = array_module(query).tanh(sums, out=sums)
-        scores = hidden @ self.v.data  # (B, T, S)
+        scores = matmul(hidden, self.v.data)  # (B, T, S)
         weights = softmax_in_place(scores[:, None], mask)[:, 0]  # (B, T, S)
-        y = weights @ value  # (B, T, Dv)
+        y = matmul(weights, value)  # (B, T, Dv)
         self.weights = None if is_inference() else weights[:, None]  # (B, 1, T, S)
         self.save_for_backward(value, hidden, weights, output=y)
         return y
@@ -57,8 +58,8 @@ class AdditiveAttention(Module):
     def backward(self, dy):
         """dy (B, T, Dv) -> dquery (B, T, d_query), dkey (B, S, d_key), dvalue (B, S, Dv); adds dv, dW and dU."""
         value, hidden, weights = self.saved(dy)
-        dvalue = weights.swapaxes(-1, -2) @ dy  # (B, S, Dv)
-        dweights = dy @ value.swapaxes(-1, -2)  # (B, T, S)
+        dvalue = matmul(weights.swapaxes(-1, -2), dy)  # (B, S, Dv)
+        dweights = matmul(dy, value.swapaxes(-1, -2))  # (B, T, S)
         dscores = softmax_backward(dweights, weights, out=dweights)
         self.v.accumulate(dscores.reshape(-1) @ hidden.reshape(-1, hidden.shape[-1]))
         hidden *= hidden  # ours alone, and used up

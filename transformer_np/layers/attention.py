@@ -5,6 +5,7 @@ import math
 from ..backend import constant, widen
 from ..checks import check_floats, check_mask, check_real, describe
 from ..module import Module, is_inference
+from ..products import matmul
 from .dropout import Dropout
 from .softmax import softmax_backward, softmax_in_place
 
@@ -61,14 +62,14 @@ class ScaledDotProductAttention(Module):
             check_bias(self, bias, (*q.shape[:-1], k.shape[-2]), q.dtype)
         scale = constant(1 / math.sqrt(q.shape[-1]) if self.scale is None else self.scale, q)
         q_scaled = q * scale  # T x K numbers; to scale the scores would be T x S
-        scores = q_scaled @ k.swapaxes(-1, -2)  # (..., T, S)
+        scores = matmul(q_scaled, k.swapaxes(-1, -2))  # (..., T, S)
         if bias is not None:
             scores += bias
         weights = softmax_in_place(scores, mask)
         drops = self.dropout.training and self.dropout.p > 0
         dropout_mask = self.dropout.scaled_mask(weights) if drops else None
         dropped = weights * dropout_mask if drops else weights
-        y = (dropped @ v).astype(q.dtype, copy=False)  # (..., T, Kv)
+        y = matmul(dropped, v).astype(q.dtype, copy=False)  # (..., T, Kv)
         self.weights = None if is_inference() else weights
         self.save_for_backward(q_scaled, k, v, weights, dropped, dropout_mask, scale, bias, output=y)
         return y
@@ -76,16 +77,16 @@ class ScaledDotProductAttention(Module):
     def backward(self, dy):
         """dy (..., T, Kv) -> dq (..., T, K), dk (..., S, K), dv (..., S, Kv), and dbias if there was a bias."""
         q_scaled, k, v, weights, dropped, dropout_mask, scale, bias = self.saved(dy)
-        dv = dropped.swapaxes(-1, -2) @ dy  # (..., S, Kv)
-        ddropped = dy @ v.swapaxes(-1, -2)  # (..., T, S)
+        dv = matmul(dropped.swapaxes(-1, -2), dy)  # (..., S, Kv)
+        ddropped = matmul(dy, v.swapaxes(-1, -2))  # (..., T, S)
         dweights = ddropped  # from here on in one array, each step in place of the one before
         if dropout_mask is not None:
             dweights *= dropout_mask
         dscores = softmax_backward(dweights, weights, out=dweights)
         dbias = () if bias is None else (sum_to_shape(dscores, bias.shape),)
-        dq_scaled = dscores @ k  # (..., T, K)
+        dq_scaled = matmul(dscores, k)  # (..., T, K)
         dq = dq_scaled * scale
-        dk = dscores.swapaxes(-1, -2) @ q_scaled  # (..., S, K)
+        dk = matmul(dscores.swapaxes(-1, -2), q_scaled)  # (..., S, K)
         if dk.dtype != dy.dtype:  # NumPy's product of bfloat16 is float32
             dq, dk, dv, *dbias = (d.astype(dy.dtype) for d in (dq, dk, dv, *dbias))
         return dq, dk, dv, *dbias

@@ -5,6 +5,7 @@ import math
 from ..backend import array_module, row_dots, widen
 from ..checks import check_floats, check_mask, check_positive, check_real
 from ..module import Module
+from ..products import matmul
 from .attention import check_bias, sum_to_shape
 from .dropout import Dropout
 
@@ -82,7 +83,7 @@ class BlockwiseAttention(Module):
                 if drops:
                     exps *= self.dropout.draw_mask(exps)
                 mixed *= shrink
-                mixed += exps @ v[..., columns, :]
+                mixed += matmul(exps, v[..., columns, :])
                 top = new_top
             blind = total == 0  # no key was allowed
             total[blind], top[blind] = 1, 0
@@ -105,19 +106,19 @@ class BlockwiseAttention(Module):
                 p = self._scores(q_rows, k, bias, rows, columns, allowed)  # (..., t, s)
                 p -= lse[..., rows, :]
                 xp.exp(p, out=p)
-                dp = dy_rows @ v[..., columns, :].swapaxes(-1, -2)  # (..., t, s)
+                dp = matmul(dy_rows, v[..., columns, :].swapaxes(-1, -2))  # (..., t, s)
                 dropped = p
                 if mark is not None:
                     dropout_mask = self.dropout.draw_mask(p)
                     dropped = p * dropout_mask
                     dp *= dropout_mask
-                dv[..., columns, :] += dropped.swapaxes(-1, -2) @ dy_rows
+                dv[..., columns, :] += matmul(dropped.swapaxes(-1, -2), dy_rows)
                 dscores = xp.subtract(dp, mean, out=dp)
                 dscores *= p
                 for tile in (tile_of(db, rows, columns) for db in dbias):
                     tile += sum_to_shape(dscores, tile.shape)
-                dq[..., rows, :] += dscores @ k[..., columns, :]
-                dk[..., columns, :] += dscores.swapaxes(-1, -2) @ q_rows
+                dq[..., rows, :] += matmul(dscores, k[..., columns, :])
+                dk[..., columns, :] += matmul(dscores.swapaxes(-1, -2), q_rows)
         dq *= scale  # q_rows had the factor in it, k has not
         if mark is not None:
             self.dropout.rewind(now)
@@ -148,7 +149,7 @@ class BlockwiseAttention(Module):
 
     def _scores(self, q_rows, k, bias, rows, columns, allowed):
         """Return the scores of one block (..., t, s), -inf where a query may not look."""
-        tile = widen(q_rows @ k[..., columns, :].swapaxes(-1, -2))
+        tile = widen(matmul(q_rows, k[..., columns, :].swapaxes(-1, -2)))
         if bias is not None:
             tile += tile_of(bias, rows, columns)
         if allowed is not None:

@@ -33,6 +33,7 @@ class Statement:
     returned: for a `return`, the name of each value, None for one without. letters: the shapes in its comment.
     loops: whether it is the head of a `for`, which comes by once more when the loop ends, and then sets nothing.
     blank: whether what it sets comes from `empty` or `empty_like`: arrays that hold nothing yet.
+    pieces: the places in arrays that it reads or sets, such as "states[t]", with code that finds them.
     """
 
     source: str
@@ -46,6 +47,7 @@ class Statement:
     loops: bool = False
     parts: tuple = ()
     blank: bool = False
+    pieces: tuple = ()
 
     def reads_for(self, i):
         """What is read for target number i; for all of them with None."""
@@ -178,6 +180,7 @@ def _read(node, head, me, source, letters):
         isinstance(node, (ast.For, ast.AsyncFor)),
         _parts(node, me),
         isinstance(node, ast.Assign) and any(_is_empty(v) for v in getattr(node.value, "elts", [node.value])),
+        tuple((ast.unparse(n), code) for n in inner if _is_piece(n) and (code := _compiled(n))),
     )
 
 
@@ -256,6 +259,12 @@ def _is_empty(node):
     return isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("empty", "empty_like")
 
 
+def _is_piece(node):
+    """Say whether it is a variable with one index, as states[t + 1]."""
+    index = isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.slice
+    return isinstance(index, (ast.Name, ast.BinOp, ast.UnaryOp))
+
+
 def _returned(value):
     if isinstance(value, (ast.Tuple, ast.List)):
         return tuple(
@@ -274,10 +283,10 @@ def _product(node):
         return Product(_compiled(node.left), _compiled(node.right))
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.MatMult):
         return Product(_compiled(node.target), _compiled(node.value))
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MULTIPLIERS:
+    if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in MULTIPLIERS:
         if len(node.args) == 2:
             return Product(_compiled(node.args[0]), _compiled(node.args[1]))
-        if len(node.args) == 1:
+        if len(node.args) == 1 and isinstance(node.func, ast.Attribute):
             return Product(_compiled(node.func.value), _compiled(node.args[0]))
     return None
 

@@ -8,6 +8,7 @@ from finite_differences import assert_gradients, away_from_kinks
 from layer_cases import CASES, FLOAT64, D, F
 
 import transformer_np as tnp
+from transformer_np.backend import float_dtype
 from transformer_np.layers import Dropout, Encoder, LayerNorm, Linear, ScaledDotProductAttention, Softmax
 
 
@@ -162,11 +163,14 @@ def test_BP_69_caches_do_not_grow_and_inference_keeps_none(case):
     layer.backward(upstream(y))  # evaluation alone switches dropout off, and keeps what backward needs
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("case", ALL)
 def test_no_dtype_changes_on_the_way(case, dtype):
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes")
     layer, inputs = build(case)
     layer.astype(dtype)
+    dtype = float_dtype(dtype)
     inputs = tuple(a.astype(dtype) if a.dtype.kind == "f" else a for a in inputs)
     y = layer.forward(*inputs)
     assert y.dtype == dtype
@@ -175,7 +179,7 @@ def test_no_dtype_changes_on_the_way(case, dtype):
         assert gradient.dtype == dtype
         assert np.isfinite(gradient).all()
     for p in layer.parameters():
-        assert p.data.dtype == p.grad.dtype == np.dtype(dtype)
+        assert p.data.dtype == p.grad.dtype == dtype
         assert np.isfinite(p.grad).all()
 
 

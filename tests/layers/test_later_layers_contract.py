@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from transformer_np import layers
+from transformer_np.backend import float_dtype
 from transformer_np.module import inference
 
 B, T, S, D = 2, 5, 4, 6
@@ -146,11 +147,20 @@ def test_inference_keeps_nothing(case):
     assert all(module._saved is None for _, module in layer.named_modules())
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize("case", CASES)
-def test_float32_stays_float32(case):
+def test_no_type_changes_on_the_way(case, dtype):
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    dtype = float_dtype(dtype)
+    for a in (a for arrays in run(*prepare(case, dtype)) for a in arrays):
+        assert a.dtype == dtype
+        assert np.isfinite(a).all()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_float32_is_float64_but_for_rounding(case):
     layer, inputs = prepare(case, "float32")
-    outputs, gradients, of_parameters = run(layer, inputs)
-    assert all(a.dtype == np.float32 for a in (*outputs, *gradients, *of_parameters))
     double, _ = prepare(case)
     double.load_state_dict({name: value.astype("float64") for name, value in layer.state_dict().items()}).eval()
     doubled = [a.astype("float64") if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in inputs]

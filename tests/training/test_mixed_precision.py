@@ -58,21 +58,12 @@ def relative(one, other):
     return float(np.linalg.norm(difference) / np.linalg.norm(np.concatenate([q.grad.reshape(-1) for q in other])))
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "Seq2SeqRNN"])
+@pytest.mark.parametrize("name", MODELS)
 def test_gradients_are_those_of_float32_but_for_rounding(name, precision):
     """Some 30 roundings lie one after another in such a model, so 12 times that of one is little.
 
     Without ReLU, but where the model has no other: one number that falls on the other side of its kink is more.
     """
-    assert_gradients_of_half_precision(name, precision)
-
-
-def test_gradients_of_a_recurrent_model_in_float16():
-    """NumPy has no product of bfloat16 arrays, and the recurrent layers do without, so float16 alone."""
-    assert_gradients_of_half_precision("Seq2SeqRNN", "float16")
-
-
-def assert_gradients_of_half_precision(name, precision):
     (make, batch), results = MODELS[name], []
     for chosen in (None, precision):
         model = make(0.0)

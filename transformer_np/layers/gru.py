@@ -74,7 +74,7 @@ class GRU(Recurrent):
             dgates[t], all_dw[t] = du, dw
             passed_on = dh_t * z + dw @ self.weight_hh.data.T
             from_later = passed_on if real is None else xp.where(real[t], passed_on, from_later)
-        dh0 = from_later
+        dh0 = from_later.astype(states.dtype, copy=False)
         return self.finish_backward(rows, states, dgates, all_dw), dh0
 
     def _parts(self, a):

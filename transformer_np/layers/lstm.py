@@ -79,7 +79,7 @@ class LSTM(Recurrent):
             h_passed_on, c_passed_on = da @ self.weight_hh.data.T, dc_t * f
             h_from_later = h_passed_on if real is None else xp.where(real[t], h_passed_on, h_from_later)
             c_from_later = c_passed_on if real is None else xp.where(real[t], c_passed_on, c_from_later)
-        dh0, dc0 = h_from_later, c_from_later
+        dh0, dc0 = (d.astype(states.dtype, copy=False) for d in (h_from_later, c_from_later))
         return self.finish_backward(rows, states, dgates), dh0, dc0
 
     def _parts(self, a):

@@ -60,5 +60,5 @@ class RNN(Recurrent):
             dgates[t] = da
             passed_on = da @ self.weight_hh.data.T
             from_later = passed_on if real is None else xp.where(real[t], passed_on, from_later)
-        dh0 = from_later
+        dh0 = from_later.astype(states.dtype, copy=False)
         return self.finish_backward(rows, states, dgates), dh0

@@ -148,14 +148,24 @@ def crossing(rows, width, other, what="forward_and_backward_ms"):
     return round(math.exp(x0 - y0 * (x1 - x0) / (y1 - y0)))
 
 
-def crossings(rows, lengths, widths):
+def crossing_on_paper(width, other):
+    """Return the length from which self-attention needs more products: 4 L D² + 2 L² D = c L D² at L = (c - 4) D / 2.
+
+    c is 8 for the LSTM; for a convolution it is its kernel's size, and with less than 4 attention needs more from the
+    start, which is at length 1.
+    """
+    c = products(other, 1, width) // width**2
+    return max(1, (c - 4) * width // 2)
+
+
+def crossings(rows, widths):
     """One row for each width and other kind: where times and memory cross, and where the products would."""
     found = []
     for width in widths:
         for other in ("LSTM", "convolution"):
-            whats = {"time": "forward_and_backward_ms", "memory": "memory_mb", "products": "million_products"}
+            whats = {"time": "forward_and_backward_ms", "memory": "memory_mb"}
             at = {name: crossing(rows, width, other, what) for name, what in whats.items()}
-            found.append({"width": width, "other": other, **at})
+            found.append({"width": width, "other": other, **at, "products": crossing_on_paper(width, other)})
     return found
 
 
@@ -170,8 +180,8 @@ def print_crossings(found, lengths):
     print("\nSelf-attention takes more than the other from this length on:\n")
     print("| width | other | time | memory | products on paper |\n|---|---|---|---|---|")
     for row in found:
-        where = " | ".join(text(row[what]) for what in ("time", "memory", "products"))
-        print(f"| {row['width']} | {row['other']} | {where} |")
+        on_paper = "the first" if row["products"] == 1 else row["products"]
+        print(f"| {row['width']} | {row['other']} | {text(row['time'])} | {text(row['memory'])} | {on_paper} |")
 
 
 def draw(rows, found, widths, path):
@@ -225,7 +235,7 @@ def main():
                     times = f"{row['forward_ms']:.1f} | {row['forward_and_backward_ms']:.1f} | {ratio:.2f}"
                     counts = f"{row['steps']} | {row['path']} | {row['memory_mb']:.1f}"
                     print(f"| {width} | {length} | {row['kind']} | {times} | {counts} |", flush=True)
-    found = crossings(rows, lengths, widths)
+    found = crossings(rows, widths)
     print_crossings(found, lengths)
     if args.json:
         machine = {"machine": platform.machine(), "python": platform.python_version(), "numpy": np.__version__}

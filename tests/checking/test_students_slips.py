@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sample_layers import Chain, Linear, broken, x_of
 
+import transformer_np as tnp
 from transformer_np.checking import gradcheck
 
 
@@ -170,6 +171,23 @@ def test_an_error_inside_numpy_names_the_line_that_called_it():
 
     report = gradcheck(broken(Linear, backward=backward)(), x_of(3, 5))
     assert report.status == "ERROR"
+    assert "test_students_slips.py" in report.message
+
+
+def test_an_error_inside_a_layer_of_this_package_does_so_too():
+    class TwiceBackward:
+        def __init__(self):
+            self.inner = tnp.layers.LayerNorm(4, dtype="float64")
+
+        def forward(self, x):
+            return self.inner.forward(x)
+
+        def backward(self, dy):
+            return self.inner.backward(dy) + self.inner.backward(dy)
+
+    report = gradcheck(TwiceBackward(), x_of(3, 4))
+    assert report.status == "ERROR"
+    assert "call forward first" in report.message
     assert "test_students_slips.py" in report.message
 
 

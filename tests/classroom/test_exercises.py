@@ -77,6 +77,7 @@ def test_no_answer_yet(said, answer):
         (0.0, 0.25, "it should not be zero"),
         ((X, X), (X, -X), "part 1 of the answer: the sign is wrong"),
         ((X, None), (X, X), "part 1 of the answer: this part is not answered yet"),
+        ((0.0, ...), (0.0, 0.0), "part 1 of the answer: this part is not answered yet"),
         ((X, X), (X, None), "part 1 of the answer: expected None"),
         (X, (X, X), "expected 2 parts, got one ndarray"),
         ((X,), (X, X), "expected 2 parts, got 1"),
@@ -166,7 +167,7 @@ def test_hidden_answers(said, answer, kept):
         (131073, 131072),
         (True, 1),
         (1, True),
-        ("3", 3),
+        ("4", 3),
         (np.nan, 3),
         (np.inf, 3),
         (np.zeros(2), 0),
@@ -177,6 +178,12 @@ def test_hidden_answers(said, answer, kept):
 )
 def test_other_answers_are_not_the_hidden_one(said, answer, kept):
     assert said(answer, digest(kept), "think", checker=check_hidden).startswith("not yet: this is another answer")
+
+
+def test_a_number_in_quotes_is_called_that(said):
+    words = "not yet: that is the number, but written as a text: leave out the quotes"
+    assert said("3", digest(3), "think", checker=check_hidden) == words
+    assert said(" 0.1234 ", digest(0.12344), "think", checker=check_hidden) == words
 
 
 def test_a_digest_hides_and_stays():

@@ -195,8 +195,9 @@ def test_watch_checks_again_on_save(good, capsys):
     def edit():
         for text in ("def f(:\n", BAD):
             time.sleep(0.4)
-            good.write_text(text, encoding="utf-8")
-            os.utime(good)
+            saved = good.with_suffix(".new")
+            saved.write_text(text, encoding="utf-8")
+            os.replace(saved, good)  # in one go, so that the watcher sees each save once
 
     editor = threading.Thread(target=edit)
     args = argparse.Namespace(

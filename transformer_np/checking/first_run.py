@@ -15,7 +15,8 @@ from .trial import flat, identical
 from .vacuity import randomize, some
 from .walk import first_nonfinite, record, sublayers
 
-NUMPY = str(Path(np.__file__).parent)  # of an error that comes to light there, the line that called it tells more
+# Of an error that comes to light in NumPy, or in a layer of this package, the line that called it tells more.
+NUMPY, HERE = str(Path(np.__file__).parent), str(Path(__file__).parents[1])
 
 
 class Stop(Exception):
@@ -32,7 +33,8 @@ def attempt(check, what, function, *args):
         return function(*args)
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
-        frames = [frame for frame in frames if not frame.filename.startswith(NUMPY)] or frames
+        theirs = [frame for frame in frames if not frame.filename.startswith((NUMPY, HERE))]
+        frames = theirs or [frame for frame in frames if not frame.filename.startswith(NUMPY)]
         place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
         raise Stop("ERROR", f"{what} raised {type(error).__name__}: {error}{place}") from error
 

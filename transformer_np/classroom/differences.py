@@ -19,6 +19,9 @@ def difference(answer, expected, rtol, atol):
         return "" if same else f"{answer!r:.60} is not what was looked for"
     if answer is None or answer is ...:
         return "this part is not answered yet"
+    if isinstance(answer, (tuple, list)) and any(part is ... or part is None for part in answer):
+        i = next(i for i, part in enumerate(answer) if part is ... or part is None)
+        return f"part {i} of the answer: this part is not answered yet"
     a, e = _as_array(answer), _as_array(expected)
     if a is None:
         return f"expected an array or a number, got {type(answer).__name__}"

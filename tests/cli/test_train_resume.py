@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import signal
+import sys
 
 import pytest
 from safetensors import safe_open
@@ -138,6 +139,16 @@ def test_beyond_the_end(command):
         )
 
 
+def test_on_another_device(command, stopped, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)  # as where it is not installed
+    before = contents(stopped)
+    result = command("train", "--resume", stopped, "--device", "gpu")
+    assert result.code == 1
+    assert result.err.startswith('transformer-np train: "gpu" asked for, but there is no usable GPU here')
+    assert contents(stopped) == before
+    assert command("train", "--resume", stopped, "--device", "cpu", "--quiet").code == 0
+
+
 def test_the_folder_may_be_anywhere(command, interrupted):
     result = interrupted("train", "--steps", 5, *TINY, *TASKS["reverse"], "--runs", "my runs", at_step=2)
     assert result.err.endswith("to go on: transformer-np train --resume 'my runs/reverse'\n")
@@ -153,8 +164,8 @@ def test_the_folder_may_be_anywhere(command, interrupted):
         ("--lr 0.1", "--lr"),
         ("--seed 0", "--seed"),
         ("--task text", "--task"),
-        ("--from en --d-model 8 --threads 1 --device cpu", "--device, --threads, --d-model, --from"),
-        ("--name other --runs runs", "--runs, --name"),
+        ("--from en --d-model 8 --threads 1", "--threads, --d-model, --from"),
+        ("--name other --runs runs --device cpu --steps 9", "--runs, --name"),
     ],
 )
 def test_the_run_keeps_its_options(command, stopped, options, named):
@@ -198,12 +209,13 @@ def test_a_checkpoint_of_another_program(command, stopped):
 
 
 def test_data_that_has_changed(command, stopped):
-    text = pathlib.Path("small.txt").read_text()
-    pathlib.Path("small.txt").write_text(text.replace("Line 3", "Line 4"))
-    refused(command, stopped, "the data that runs/text was trained on has changed: the file, or the package")
-    pathlib.Path("small.txt").unlink()
+    file = pathlib.Path("small.txt")
+    text = file.read_bytes()
+    file.write_bytes(text.replace(b"Line 3", b"Line 4"))
+    refused(command, stopped, "the data that runs/text was trained on has changed: another file, or another version")
+    file.unlink()
     refused(command, stopped, "[Errno 2] No such file or directory: 'small.txt'")
-    pathlib.Path("small.txt").write_text(text)
+    file.write_bytes(text)
     assert command("train", "--resume", stopped, "--quiet").code == 0
 
 

@@ -42,6 +42,7 @@ or, after text: transformer-np generate "The "
 """
 NO_DEFAULT = {"file": "Python's help texts"}
 COMMON = {"task": "dates", "seed": 0, "device": "cpu", "threads": "auto", "runs": "runs"}  # whatever the task
+MAY_CHANGE = ("steps", "device")  # where a run is resumed
 
 
 def add_parser(subparsers):
@@ -122,26 +123,27 @@ def fill_in(args):
 def take_up(args):
     """Give each option the value it had in the run that is to go on; return that run's state, history and data.
 
-    Options other than --steps and --quiet are bad usage: the training would be another one.
+    An option that may not change is bad usage: with another value, the training would be another one.
     """
     from ..training import load_training
 
-    given = [dest for dest in (*COMMON, *task_options(), "name") if dest != "steps" and getattr(args, dest) is not None]
+    fixed = [dest for dest in (*COMMON, "name", *task_options()) if dest not in MAY_CHANGE]
+    given = [flag(dest) for dest in fixed if getattr(args, dest) is not None]
     if given:
-        args.parser.error(f"with --resume the run keeps its options: leave out {', '.join(map(flag, given))}")
+        args.parser.error(f"with --resume the run keeps its options: leave out {', '.join(given)}")
     state, history, about = load_training(args.resume)
     try:
         saved, data = about["options"], about["data"]
         options = {dest: saved[dest] for dest in saved_options(saved["task"])}
     except (KeyError, TypeError):
         raise ValueError(f"the training in {args.resume} was not begun by transformer-np train") from None
-    steps = options["steps"] if args.steps is None else args.steps
-    if steps <= history.steps:
+    options |= {dest: getattr(args, dest) for dest in MAY_CHANGE if getattr(args, dest) is not None}
+    if options["steps"] <= history.steps:
         raise ValueError(
             f"{args.resume} has made {history.steps} steps: to go on, give --steps a larger number; "
             "it counts from the beginning"
         )
-    vars(args).update(options, steps=steps)
+    vars(args).update(options)
     return state, history, data
 
 
@@ -181,7 +183,7 @@ def run(args):
     try:
         record = learn(args, task, step, batches, history, folder)
     except BaseException:  # KeyboardInterrupt too, which a second Ctrl-C is
-        if not (folder / TRAINING).exists():
+        if resumed is None and not (folder / TRAINING).exists():
             shutil.rmtree(folder)  # it was made for this run, and so far it is worth nothing
         raise
     if history.interrupted:
@@ -218,8 +220,8 @@ def go_on(run, step, batches, state, history, data):
     """Take up the state of a run, and its history, which is returned. Raises ValueError where the data has changed."""
     if checksum(batches) != data:
         raise ValueError(
-            f"the data that {run} was trained on has changed: the file, or the package that it comes from, "
-            "is not what it was"
+            f"the data that {run} was trained on has changed: another file, or another version of Python, Babel "
+            "or scikit-learn"
         )
     step.load_state_dict(state)
     return history

@@ -1,7 +1,7 @@
 """The tasks of `transformer-np train`, one a file. Each is a class of the same shape:
 
 DEFAULTS                 the options that it has, and their values where none is given
-Task(args)               makes the data
+Task(args)               makes the data, the same for the same options: a run that is resumed makes it again
 name, about, unit        the run's folder; what config.json says of the task; what is counted a second
 vocabularies             those to save: source and target, one for both, or none
 model(), batches(), loss(), count(*batch)

@@ -27,7 +27,9 @@ SKIPPED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERAT
 @dataclass
 class Record:
     """One array at one moment; a Step before the steps are numbered. `inputs` holds numbers of records, and names;
-    `place` says which of the statement's targets it is, `in_place` that an array was changed, not a new one made."""
+    `place` says which of the statement's targets it is, `in_place` that an array was changed, not a new one made.
+    `sizes` are the whole numbers, and tuples of them, that the statement read; `pieces` {"states[t]": number} the
+    records that were put into a place which it read."""
 
     phase: str
     module: str
@@ -43,6 +45,8 @@ class Record:
     inputs: tuple
     call: int
     in_place: bool
+    sizes: dict
+    pieces: dict
 
 
 class Recorder:
@@ -64,6 +68,7 @@ class Recorder:
         self._wanted = {}  # code -> whether it may be a method to record
         self.statements = {}  # code -> its statements, by line
         self.blank = {}  # id -> array that is being filled, part by part
+        self.put = {}  # id of such an array -> numbers of the records that were put into it
         self.latest = {}  # (dotted name, variable) -> (number of the record, the object itself)
         self.n_calls = Counter()  # of each object's methods
 
@@ -127,7 +132,9 @@ class Visit:
             if self.inside and (names := self.caller.names_of(value)):
                 self.objects[variable], self.known[variable] = value, self.caller.known[names[0]]
             else:
-                self._set(variable, value, "argument", None)
+                number = self._set(variable, value, "argument", None)
+                if self.inside and id(value) in self.recorder.blank:  # full by now, and not known to the caller
+                    self.caller.called.append(number)
         self.called = called
 
     def names_of(self, value):
@@ -167,7 +174,7 @@ class Visit:
 
     def _target(self, name, statement, i, known):
         """Record target number i of a statement, or, with i None, what it changed in place."""
-        source = (statement, i or 0, self._inputs(statement, i, known))
+        source = (statement, i or 0, self._inputs(statement, i, known), self._sizes(statement), self._pieces(statement))
         if name.startswith("self."):
             self._attribute(name.removeprefix("self."), source)
             return
@@ -176,6 +183,7 @@ class Visit:
         value = self.values[name]
         if statement.blank or id(value) in self.recorder.blank:
             self.recorder.blank[id(value)] = value
+            self.recorder.put.setdefault(id(value), []).extend(n for n in source[2] if isinstance(n, int))
             return
         if statement.loops and self.objects.get(name) is value:
             return  # a loop that ends comes by its head once more, and sets nothing
@@ -232,7 +240,10 @@ class Visit:
     def _returned(self, value, statement):
         """Record the values of a `return` that have no name of their own."""
         names = (statement and statement.returned) or (None,)
-        source = None if statement is None else (statement, 0, self._inputs(statement, None, self.known))
+        source = None
+        if statement is not None:
+            inputs = self._inputs(statement, None, self.known)
+            source = (statement, 0, inputs, self._sizes(statement), self._pieces(statement))
         several = isinstance(value, tuple) and len(names) > 1
         parts = zip(value, names, strict=False) if several else [(value, names[0])]
         for i, (part, name) in enumerate(parts):
@@ -247,13 +258,22 @@ class Visit:
         """Record what stands at place i of a `return` (None: alone), under a name that says what it is."""
         if self.method in ("forward", "__call__"):
             return self._set(name_of_output(self.me, i or 0), part, "returned", source)
-        if self.inside:
-            return None  # whoever called will give it a name
+        if self.inside:  # whoever called will give it a name; but its numbers may be known by now, in another shape
+            return self._known_as(part)
         if self.method != "backward":
             return self._set(name or self.method, part, "returned", source)
         parts = enumerate(part) if isinstance(part, tuple) and i is None else [(i or 0, part)]
         numbers = [self._set(name_of_gradient(self.me, j), piece, "returned", source) for j, piece in parts]
         return numbers[0] if len(numbers) == 1 else None
+
+    def _known_as(self, value):
+        """The last record that holds the same numbers as an array, of what this call knows; None if there is none."""
+        if not is_array(value) or value.size < 2:
+            return None
+        content = to_numpy(value).tobytes()
+        records, numbers = self.recorder.records, [*self.known.values(), *(n for n in self.called if n is not None)]
+        alike = (n for n in reversed(numbers) if records[n].value.dtype == value.dtype)
+        return next((n for n in alike if records[n].value.tobytes() == content), None)
 
     def _set(self, variable, value, role, source, always=False):
         """Record the arrays of a value under a name; return the number of the last record."""
@@ -279,7 +299,7 @@ class Visit:
         copy = np.array(to_numpy(array))
         copy.setflags(write=False)
         recorder.latest[key] = (len(recorder.records), array)
-        statement, place, inputs = source or (None, 0, ())
+        statement, place, inputs, sizes, pieces = source or (None, 0, (), {}, {})
         line = self.line if statement is None else statement.line
         recorder.records.append(
             Record(
@@ -297,6 +317,8 @@ class Visit:
                 inputs,
                 self.number,
                 always,
+                sizes,
+                pieces,
             )
         )
         return len(recorder.records) - 1
@@ -306,12 +328,30 @@ class Visit:
         found = []
         for name in statement.reads_for(i):
             if name in known:
-                found.append(known[name])
+                found += [known[key] for key in known if key.startswith(f"{name}[")] or [known[name]]
             elif name.startswith("self."):
                 parameter = getattr(self.me, name.split(".")[1], None)
                 if isinstance(parameter, Parameter) and id(parameter) in self.recorder.parameters:
                     found.append(self.recorder.parameters[id(parameter)])
+        found += self._pieces(statement).values()
         return tuple(dict.fromkeys([*found, *(n for n in self.called if n is not None)]))
+
+    def _sizes(self, statement):
+        """{name: value} of the whole numbers and shapes that the statement read from variables, or set to count by."""
+        values = ((name, self.values.get(name)) for name in (*statement.reads, *statement.targets))
+        return {name: value for name, value in values if _is_size(value)}
+
+    def _pieces(self, statement):
+        """{"states[t]": number}: of what was put into arrays that are still being filled, what the statement read."""
+        found = {}
+        for text, code in statement.pieces:
+            numbers = self.recorder.put.get(id(self.values.get(text.partition("[")[0])), ())
+            piece = self._value(code) if numbers else None
+            for number in reversed(numbers if piece is not None else ()):
+                if same_bits(self.recorder.records[number].value, to_numpy(piece)):
+                    found[text] = number
+                    break
+        return found
 
     def _count_products(self, statement):
         """Note how many numbers the statement's matrix products multiply, from the shapes of their two sides."""
@@ -320,11 +360,12 @@ class Visit:
             self.recorder.products.append((self.recorder.phase, self.module, self.kind, shapes, statement))
 
     def _shape(self, code):
-        if code is None:
-            return None
+        return None if code is None else getattr(self._value(code), "shape", None)
+
+    def _value(self, code):
         try:
             with np.errstate(all="ignore"):
-                return eval(code, self.globals, self.values).shape
+                return eval(code, self.globals, self.values)
         except Exception:  # what is wrong with it, Python will say when the statement itself runs
             return None
 
@@ -361,6 +402,12 @@ def arrays_in(value):
     elif isinstance(value, dict):
         for key, part in value.items():
             yield from ((f"[{key}]{suffix}", array) for suffix, array in arrays_in(part))
+
+
+def _is_size(value):
+    """Say whether it is a whole number, or a shape: a tuple of them."""
+    parts = value if isinstance(value, tuple) else (value,)
+    return all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in parts)
 
 
 def same_bits(a, b):

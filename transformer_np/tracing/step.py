@@ -18,7 +18,8 @@ class Step:
     value: the array, read-only; arrays of a GPU are brought here. source, file, line: the statement that made it.
     inputs: the names of the steps and parameters that the statement read, and of what the calls in it returned.
     letters: the shape in letters, where a comment in the source gives it. call: to which call of a method of this layer
-    it belongs, counted from 0.
+    it belongs, counted from 0. sizes: {"t": 3}, the whole numbers and shapes that the statement read. pieces:
+    {"states[t]": name}, the step whose value stood in the place that it read, of an array that was being filled.
     """
 
     index: int
@@ -36,6 +37,8 @@ class Step:
     inputs: tuple = ()
     letters: str = ""
     call: int = field(default=0, repr=False)
+    sizes: dict = field(default_factory=dict, repr=False)
+    pieces: dict = field(default_factory=dict, repr=False)
 
 
 def steps_of(records, aliases=()):
@@ -79,6 +82,8 @@ def _step(i, record, names):
         inputs,
         letters_of(record.value, "" if statement is None else statement.letters_for(record.place)),
         record.call,
+        record.sizes,
+        {text: names[number] for text, number in record.pieces.items()},
     )
 
 

@@ -6,6 +6,10 @@ because a function or an index is not known, Unknown is raised.
 
 import ast
 import math
+import operator
+
+from .house_calls import CALLS
+from .parts import Constant, Part, Unknown, broadcast, leaves, name_of
 
 ALONG_ROW = {"softmax": 0, "softmax_in_place": 0, "softmax_backward": 0, "row_dots": 1}  # 1: leaves one number a row
 ALONG_ROW |= {"row_sums": 1, "row_max": 1}
@@ -14,51 +18,8 @@ ONE_BY_ONE = {
     *("add", "subtract", "multiply", "divide", "maximum", "minimum", "where", "clip", "sigmoid", "asarray", "array"),
     *("logical_and", "logical_or", "logical_not", "normal_cdf", "normal_pdf", "widen", "copy", "float"),
 }
+WHOLE = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
 REDUCE = ("sum", "mean", "max", "min", "var", "std", "prod", "any", "all")
-
-
-class Unknown(Exception):
-    """The statement has a part that this file cannot read."""
-
-
-class Constant:
-    """Something without a place: a number, a string, a switch. `value` where it is known."""
-
-    shape = ()
-
-    def __init__(self, value=None):
-        self.value = value
-
-
-class Part:
-    """A node of the tree with its shape."""
-
-    def __init__(self, shape, tree):
-        self.shape, self.tree = tuple(shape), tree
-
-
-def broadcast(*shapes):
-    """The shape that NumPy's rules give; Unknown where they give none."""
-    out = []
-    for i in range(1, max(map(len, shapes), default=0) + 1):
-        sizes = {s[-i] for s in shapes if len(s) >= i} - {1}
-        if len(sizes) > 1:
-            raise Unknown
-        out.insert(0, sizes.pop() if sizes else 1)
-    return tuple(out)
-
-
-def name_of(function):
-    """The last name of what is called: "sum" in x.sum(-1)."""
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", None)
-
-
-def leaves(tree):
-    """The numbers of the inputs that a tree ends in."""
-    if tree[0] == "in":
-        return {tree[1]}
-    parts = [[x] if x and isinstance(x[0], str) else x for x in tree[2:] if isinstance(x, list)]
-    return set().union(*(leaves(p) for x in parts for p in x if isinstance(p, list)))
 
 
 class Reader:
@@ -102,21 +63,26 @@ class Reader:
 
     def _binop(self, node, wanted):
         if isinstance(node.op, ast.MatMult):
-            return self.product(node, wanted)
+            return self.product(node.left, node.right)
         return self.same([self.part(node.left, wanted), self.part(node.right, wanted)])
 
-    def product(self, node, wanted):
+    def product(self, left, right):
         """A matrix product. What one side must contract with settles a reshape on the other."""
         try:
-            b = self.part(node.right)
-            a = self.part(node.left, (None, b.shape[-2]) if len(b.shape) > 1 else None)
+            b = self.part(right)
+            a = self.part(left, (None, b.shape[-2]) if len(b.shape) > 1 else None)
         except Unknown:
-            a = self.part(node.left)
-            b = self.part(node.right, (a.shape[-1], None) if len(a.shape) > 1 else None)
+            a = self.part(left)
+            b = self.part(right, (a.shape[-1], None) if len(a.shape) > 1 else None)
         if not isinstance(a, Part) or not isinstance(b, Part):
             raise Unknown
-        if len(a.shape) == len(b.shape) == 1 and a.shape == b.shape:
-            return self.flat(Part((1,), ["along", (1,), [-1], [a.tree, b.tree]]), ())
+        if len(b.shape) == 1 and a.shape[-1:] == b.shape:
+            kept = (*a.shape[:-1], 1)
+            return self.flat(Part(kept, ["along", kept, [-1], [a.tree, b.tree]]), a.shape[:-1])
+        if len(a.shape) == 1 and len(b.shape) == 2 and a.shape[0] == b.shape[0]:
+            row = self.flat(a, (1, *a.shape))
+            shape = (1, b.shape[1])
+            return self.flat(Part(shape, ["product", shape, row.tree, b.tree]), b.shape[1:])
         if min(len(a.shape), len(b.shape)) < 2:
             raise Unknown
         if a.shape[-1] != b.shape[-2]:
@@ -146,7 +112,7 @@ class Reader:
 
     def _attribute(self, node, wanted):
         if node.attr == "T":
-            part = self._array(node.value, wanted and tuple(reversed(wanted)))
+            part = self.array(node.value, wanted and tuple(reversed(wanted)))
             return self.moved(part, tuple(reversed(range(len(part.shape)))))
         return self._outside(node)
 
@@ -155,10 +121,18 @@ class Reader:
         part = self.part(node.value)
         if isinstance(part, Constant):
             return Constant()
-        keys = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        if any(isinstance(k, ast.Constant) and k.value is Ellipsis for k in keys):
-            raise Unknown
-        shape, starts, kept, axes = [], [], [], iter(part.shape)
+        starts, shape, kept = self.window(node.slice, part.shape)
+        out = Part(shape, ["cut", shape, starts, part.tree]) if tuple(shape) != part.shape else part
+        return self.flat(out, tuple(kept)) if kept != shape else out
+
+    def window(self, index, whole):
+        """Where an index begins along each axis, how far it goes, and the shape of what it gives."""
+        keys = index.elts if isinstance(index, ast.Tuple) else [index]
+        dots = [i for i, k in enumerate(keys) if isinstance(k, ast.Constant) and k.value is Ellipsis]
+        if dots:  # stands for as many whole axes as are missing
+            given = sum(not (isinstance(k, ast.Constant) and k.value in (None, Ellipsis)) for k in keys)
+            keys = [*keys[: dots[0]], *[ast.Slice()] * (len(whole) - given), *keys[dots[0] + 1 :]]
+        shape, starts, kept, axes = [], [], [], iter(whole)
         for key in keys:
             if isinstance(key, ast.Constant) and key.value is None:
                 kept.append(1)
@@ -166,25 +140,23 @@ class Reader:
             size = next(axes, None)
             if size is None:
                 raise Unknown
-            whole = isinstance(key, ast.Slice) and key.lower is None and key.upper is None and key.step is None
-            start, stop, _ = (0, size, 1) if whole else self._span(key, size)
+            all_of_it = isinstance(key, ast.Slice) and key.lower is None and key.upper is None and key.step is None
+            start, stop, _ = (0, size, 1) if all_of_it else self._span(key, size)
             starts.append(start)
             shape.append(stop - start)
             if isinstance(key, ast.Slice):
                 kept.append(stop - start)
         rest = list(axes)
-        shape, starts, kept = shape + rest, starts + [0] * len(rest), kept + rest
-        out = Part(shape, ["cut", shape, starts, part.tree]) if tuple(shape) != part.shape else part
-        return self.flat(out, tuple(kept)) if kept != shape else out
+        return starts + [0] * len(rest), shape + rest, kept + rest
 
     def _span(self, key, size):
         if isinstance(key, ast.Slice):
-            bounds = [None if k is None else self._integer(k) for k in (key.lower, key.upper, key.step)]
+            bounds = [None if k is None else self.integer(k) for k in (key.lower, key.upper, key.step)]
             start, stop, step = slice(*bounds).indices(size)
             if step != 1:
                 raise Unknown
             return start, stop, step
-        i = self._integer(key)
+        i = self.integer(key)
         return (i % size, i % size + 1, 1) if -size <= i < size else (0, 0, 1)
 
     def _call(self, node, wanted):
@@ -193,6 +165,8 @@ class Reader:
             return self._one_by_one(node, wanted)
         if name in ALONG_ROW:
             return self._along_row(node, ALONG_ROW[name])
+        if name in CALLS:
+            return CALLS[name](self, node, wanted)
         method = getattr(self, f"_call_{name}", None)
         if name in REDUCE:
             method = self._reduce
@@ -232,30 +206,62 @@ class Reader:
         axis = options.get("axis", rest[0] if rest else None)
         axes = range(len(part.shape)) if axis is None else self._integers(axis)
         axes = sorted({a % len(part.shape) - len(part.shape) for a in axes}) if part.shape else []
-        keep = "keepdims" in options and self._value(options["keepdims"])
+        keep = "keepdims" in options and self.value(options["keepdims"])
         kept = tuple(1 if i - len(part.shape) in axes else n for i, n in enumerate(part.shape))
         out = Part(kept, ["along", kept, axes, [part.tree]])
         left = tuple(n for i, n in enumerate(part.shape) if i - len(part.shape) not in axes)
         return out if keep else self.flat(out, left)
 
-    def _call_column_sums(self, node, wanted):
-        part = self._array(node.args[0])
-        kept = (1, *part.shape[1:])
-        return self.flat(Part(kept, ["along", kept, [-len(part.shape)], [part.tree]]), part.shape[1:])
+    def _call_matmul(self, node, wanted):
+        operand, rest = self._operand(node)
+        return self.product(operand, rest[0])
+
+    _call_dot = _call_matmul
+
+    def _call_broadcast_to(self, node, wanted):
+        operand, rest = self._operand(node)
+        shape = tuple(self._integers(rest[0]))
+        return Part(shape, ["same", shape, [self.array(operand).tree]])
+
+    def _call_concatenate(self, node, wanted):
+        """Parts side by side: a list, or a tuple in which `*through` stands for recorded parts through[0], [1] .."""
+        listed = node.args[0].elts if isinstance(node.args[0], (ast.List, ast.Tuple)) else [ast.Starred(node.args[0])]
+        parts = [
+            p for n in listed for p in (self._parts_of(n.value) if isinstance(n, ast.Starred) else [self.array(n)])
+        ]
+        return self.joined(parts, self._axis(node, len(parts[0].shape)))
+
+    def _call_stack(self, node, wanted):
+        parts = self._parts_of(node.args[0])
+        axis = self._axis(node, len(parts[0].shape) + 1)
+        return self.joined([self.flat(p, (*p.shape[:axis], 1, *p.shape[axis:])) for p in parts], axis)
+
+    def _axis(self, node, n):
+        given = [k.value for k in node.keywords if k.arg == "axis"] or node.args[1:2]
+        return (self.integer(given[0]) if given else 0) % n
+
+    def _parts_of(self, node):
+        """The recorded parts of a tuple or list: ends[0], ends[1] .."""
+        found, name = [], ast.unparse(node)
+        while (part := self.leaf(f"{name}[{len(found)}]")) is not None:
+            found.append(Part(part[1], ["in", part[0]]))
+        return found or [self.array(node)]  # a list of one is recorded as that one
+
+    def joined(self, parts, axis):
+        """Parts one after another along an axis."""
+        first = parts[0].shape
+        shape = (*first[:axis], sum(p.shape[axis] for p in parts), *first[axis + 1 :])
+        return Part(shape, ["join", shape, axis, [p.tree for p in parts]])
 
     def _call_take(self, node, wanted):
         operand, rest = self._operand(node)
-        table, ids = self._array(operand), self._array(rest[0])
+        table, ids = self.array(operand), self.array(rest[0])
         shape = (*ids.shape, *table.shape[1:])
         return Part(shape, ["rows", shape, table.tree, ids.tree])
 
-    def _call_add_rows(self, node, wanted):
-        _, ids, rows = map(self._array, node.args)
-        return Part(self.result, ["gather", self.result, ids.tree, rows.tree])
-
     def _call_reshape(self, node, wanted):
         operand, rest = self._operand(node)
-        part = self._array(operand)
+        part = self.array(operand)
         try:
             sizes = [n for r in rest for n in self._integers(r)]
         except Unknown:
@@ -271,41 +277,17 @@ class Reader:
 
     def _call_swapaxes(self, node, wanted):
         operand, rest = self._operand(node)
-        part = self._array(operand)
+        part = self.array(operand)
         axes = list(range(len(part.shape)))
-        i, j = (self._integer(r) for r in rest)
+        i, j = (self.integer(r) for r in rest)
         axes[i], axes[j] = axes[j], axes[i]
         return self.moved(part, tuple(axes))
 
     def _call_transpose(self, node, wanted):
         operand, rest = self._operand(node)
-        part = self._array(operand)
+        part = self.array(operand)
         axes = [n for r in rest for n in self._integers(r)] or list(reversed(range(len(part.shape))))
         return self.moved(part, tuple(a % len(part.shape) for a in axes))
-
-    def _call_split_heads(self, node, wanted):
-        part = self._array(node.args[0])
-        n = wanted[1] if wanted and len(wanted) == 4 else self._integer(node.args[1])
-        b, t, d = part.shape
-        return self.moved(self.flat(part, (b, t, n, d // n)), (0, 2, 1, 3))
-
-    def _call_merge_heads(self, node, wanted):
-        part = self.moved(self._array(node.args[0]), (0, 2, 1, 3))
-        return self.flat(part, (*part.shape[:2], part.shape[2] * part.shape[3]))
-
-    def _call_repeat_heads(self, node, wanted):
-        part, n = self._array(node.args[0]), self._integer(node.args[1])
-        shape = (part.shape[0], part.shape[1] * n, *part.shape[2:])
-        return part if n == 1 else Part(shape, ["repeat", shape, 1, n, part.tree])
-
-    def _call_sum_repeated_heads(self, node, wanted):
-        part, n = self._array(node.args[0]), self._integer(node.args[1])
-        if n == 1:
-            return part
-        b, h, *rest = part.shape
-        groups = self.flat(part, (b, h // n, n, *rest))
-        kept = (b, h // n, 1, *rest)
-        return self.flat(Part(kept, ["along", kept, [-1 - len(rest)], [groups.tree]]), (b, h // n, *rest))
 
     def flat(self, part, shape):
         """The part with another shape."""
@@ -316,19 +298,19 @@ class Reader:
         shape = tuple(part.shape[a] for a in axes)
         return Part(shape, ["move", shape, axes, part.tree])
 
-    def _array(self, node, wanted=None):
+    def array(self, node, wanted=None):
         part = self.part(node, wanted)
         if not isinstance(part, Part):
             raise Unknown
         return part
 
-    def _value(self, node):
+    def value(self, node):
         value = node.value if isinstance(node, ast.Constant) else self._outside(node).value
         if value is None:
             raise Unknown
         return value
 
-    def _integer(self, node):
+    def integer(self, node):
         (value,) = self._integers(node)
         return value
 
@@ -339,16 +321,18 @@ class Reader:
         if isinstance(node, (ast.Tuple, ast.List)):
             return [n for e in node.elts for n in self._integers(e)]
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            return [-self._integer(node.operand)]
+            return [-self.integer(node.operand)]
         if isinstance(node, ast.Attribute) and node.attr == "shape":
-            return list(self._array(node.value).shape)
+            return list(self.array(node.value).shape)
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
             sizes = self._integers(node.value)
             if not isinstance(node.slice, ast.Slice):
-                return [sizes[self._integer(node.slice)]]
-            start, stop = (None if k is None else self._integer(k) for k in (node.slice.lower, node.slice.upper))
+                return [sizes[self.integer(node.slice)]]
+            start, stop = (None if k is None else self.integer(k) for k in (node.slice.lower, node.slice.upper))
             return sizes[start:stop]
-        value = self._value(node)
+        if isinstance(node, ast.BinOp) and type(node.op) in WHOLE:
+            return [WHOLE[type(node.op)](self.integer(node.left), self.integer(node.right))]
+        value = self.value(node)
         if isinstance(value, (tuple, list)):
             return list(value)
         if not isinstance(value, int) and not hasattr(value, "__index__"):

@@ -99,7 +99,7 @@ class Figure:
             f'{self._open(box, stack)}<rect x="{left:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="5"/>'
             f'{label}<text class="mark" x="{left + width - 7:g}" y="{y + 10:g}"></text></g>'
         )
-        if any("cross_attention" in c for c in box.covers):
+        if any("cross_attention" in c or c == "attention" for c in box.covers):
             self.cross = (left, y + height / 2)
 
     def _add(self, box, x, y, height, side, stack):

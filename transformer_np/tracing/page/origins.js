@@ -139,6 +139,35 @@ class Origins {
     }));
   }
 
+  join([, shape, axis, parts], points) {
+    let start = 0;
+    for (const part of parts) {
+      const own = this.shape(part);
+      const inside = points.map((p) => unravel(p, shape)).filter((index) => index[axis] >= start && index[axis] < start + own[axis]);
+      const from = start;
+      if (inside.length) this.walk(part, inside.map((index) => ravel(index.with(axis, index[axis] - from), own)));
+      start += own[axis];
+    }
+  }
+
+  turn([, shape, axis, part], points) {
+    this.walk(part, points.map((p) => {
+      const index = unravel(p, shape);
+      return ravel(index.with(axis, shape[axis] - 1 - index[axis]), shape);
+    }));
+  }
+
+  into([, shape, starts, window, part, before], points) {
+    const [inside, outside] = [[], []];
+    for (const point of points) {
+      const index = unravel(point, shape).map((i, axis) => i - starts[axis]);
+      if (index.every((i, axis) => i >= 0 && i < window[axis])) inside.push(ravel(index, window));
+      else outside.push(point);
+    }
+    if (inside.length) this.walk(part, inside);
+    if (outside.length && before) this.walk(before, outside);
+  }
+
   // The value of an entry of ids: an input, or an input in another shape.
   look(tree, flat) {
     while (tree[0] === "flat") tree = tree[2];

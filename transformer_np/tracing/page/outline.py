@@ -114,11 +114,26 @@ class Outline:
 
     def _single(self, path):
         kind = self.kinds[path]
+        if kind == "RecurrentStack":
+            return [self._recurrent(path)]
         if kind == "Dropout":  # the paper draws none: its steps belong to what it follows
             return []
         shape = "add" if kind in ("SinusoidalPositions", "LearnedPositions") else "box"
         covers = (path, path.replace("positions", "dropout")) if shape == "add" else (path,)
         return [Box(_label(path, kind), covers, COLOURS.get(kind, "plain"), shape)]
+
+    def _recurrent(self, path):
+        """The Box of a stack of recurrent layers, of one direction each or of two side by side."""
+        layers = [m.split(".") for m in self.children(path) if self.kinds[m] != "Dropout"]
+        directions = sorted({m[-1] for m in layers})
+        pattern, arrows = f"{path}.layers.{{}}", ("", "") if len(directions) == 1 else (" →", " ←")
+        boxes = [
+            Box(_label(path, self.kinds[f"{path}.layers.0.{k}"]) + arrows[int(k)], (f"{pattern}.{k}",), "feed")
+            for k in directions
+        ]
+        boxes[0].covers += (path,)
+        parts = [Box("", shape="row", parts=boxes)] if len(boxes) > 1 else boxes
+        return Box("layers", (pattern,), shape="stack", parts=parts, n=len(layers) // len(directions))
 
     def layer(self, path, pattern=None):
         """The Boxes inside one layer of a stack, with the paths around its sub-layers."""

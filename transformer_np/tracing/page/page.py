@@ -144,6 +144,7 @@ class Page:
             "enters": scene.enters,
             "source": step.source,
             "place": f"{Path(step.file).name}:{step.line}",
+            "counts": {n: k for n, k in step.sizes.items() if re.search(rf"(\[[^\]]*|^for .*)\b{n}\b", step.source)},
             "formula": scene.formula,
             "words": scene.words,
             "outputs": [

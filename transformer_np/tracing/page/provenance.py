@@ -16,11 +16,15 @@ A tree is nested lists, as JSON has them; every node but a leaf begins with its 
     ["gather", shape, ids, rows]    its backward: row v gathers rows[n] wherever ids[n] is v
     ["cut", shape, starts, part]    a slice that begins at starts
     ["repeat", shape, axis, n, part]    every entry n times in a row
+    ["join", shape, axis, parts]    parts one after another along an axis
+    ["turn", shape, axis, part]     an axis from its end
+    ["into", shape, starts, window, part, before]    a part, `window` its shape, put in at starts; else as before
 """
 
 import ast
 
-from .expressions import Part, Reader, Unknown, name_of
+from .expressions import Reader
+from .parts import Part, Unknown, name_of
 
 
 def read(source, variable, leaf, constant, shape):
@@ -30,19 +34,74 @@ def read(source, variable, leaf, constant, shape):
     `self.weight.data` or `self.norm1(x)`, or None. constant(expression) gives the value of a part that is no array,
     such as `self.d_in`, or raises LookupError. shape is that of the array.
     """
+    source = source.strip()
     try:
-        statement = ast.parse(source.strip()).body[0]
+        statement = ast.parse(f"{source} pass" if source.endswith(":") else source).body[0]
     except (SyntaxError, IndexError):
-        return None
-    value = _value_of(statement, variable)
-    if value is None:
         return None
     reader = Reader(leaf, constant, shape)
     try:
-        part = reader.part(value, reader.result)
+        part = _put(statement, reader) or _one_of_several(statement, variable, reader)
+        if part is None:
+            value = _value_of(statement, variable)
+            part = None if value is None else reader.part(value, reader.result)
     except (Unknown, AttributeError, IndexError, TypeError, ValueError):  # a reader's source may be anything
         return None
     return part.tree if isinstance(part, Part) and part.shape == reader.result else None
+
+
+def _put(statement, reader):
+    """What `x[i:j] = ..` and `x[i:j] += ..` make of x; None for another statement."""
+    added = isinstance(statement, ast.AugAssign)
+    if not added and not (isinstance(statement, ast.Assign) and len(statement.targets) == 1):
+        return None
+    target = statement.target if added else statement.targets[0]
+    if not isinstance(target, ast.Subscript):
+        return None
+    starts, window, kept = reader.window(target.slice, reader.result)
+    found = reader.leaf(ast.unparse(target.value))
+    before = None if found is None else ["in", found[0]]
+    put = reader.part(statement.value, tuple(kept))
+    shape = tuple(kept)
+    if isinstance(put, Part):
+        put = Part(shape, ["same", shape, [put.tree]]) if put.shape != shape else put
+    if added and before is not None:
+        old = reader.flat(Part(window, ["cut", window, starts, before]), shape)
+        put = reader.same([old, put])
+    if not isinstance(put, Part):
+        return None
+    inside = reader.flat(put, tuple(window))
+    return Part(reader.result, ["into", reader.result, starts, window, inside.tree, before])
+
+
+# What functions of the house that return several arrays make each of them of.
+SEVERAL = {
+    "scores_of": ("softmax({0})", "row_sums({0})[..., 0]", "row_sums({0})[..., 0]"),
+    "outputs": ("batch_first({0}[1:])", "{0}[-1]"),
+}
+
+
+def _one_of_several(statement, variable, reader):
+    """What `a, b = f(x)` makes of x for one of its targets, where f is known here; None for another statement."""
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
+    call = getattr(statement, "iter" if isinstance(statement, ast.For) else "value", None)
+    if not isinstance(target, ast.Tuple) or not isinstance(call, ast.Call):
+        return None
+    names = [t.id if isinstance(t, ast.Name) else None for t in target.elts]
+    if variable not in names:
+        return None
+    k, name = names.index(variable), name_of(call.func)
+    if name == "enumerate":  # for t, a in enumerate(x)
+        return reader.part(ast.Subscript(call.args[0], target.elts[0], ast.Load()))
+    if name in SEVERAL:
+        return reader.part(ast.parse(SEVERAL[name][k].format(ast.unparse(call.args[0])), mode="eval").body)
+    while name == "open_gates" and isinstance(call.args[0], ast.Call):
+        call, name = call.args[0], name_of(call.args[0].func)
+    if name == "_parts":  # the gates of a recurrent layer, side by side
+        part = reader.part(call.args[0])
+        width = reader.result[-1]
+        return Part(reader.result, ["cut", reader.result, [*[0] * (len(part.shape) - 1), k * width], part.tree])
+    return None
 
 
 def _value_of(statement, variable):
@@ -52,6 +111,8 @@ def _value_of(statement, variable):
         return ast.copy_location(ast.BinOp(statement.target, statement.op, statement.value), statement)
     if isinstance(statement, ast.Expr) and isinstance(value, ast.Call) and name_of(value.func) == "accumulate":
         return value.args[0]
+    if isinstance(value, ast.Tuple) and variable.endswith("]") and isinstance(statement, ast.Assign):
+        return value.elts[int(variable.rpartition("[")[2][:-1])]
     if isinstance(value, ast.Tuple):
         targets = getattr(statement.targets[0], "elts", [None]) if isinstance(statement, ast.Assign) else []
         names = [t.id if isinstance(t, ast.Name) else None for t in targets]

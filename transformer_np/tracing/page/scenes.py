@@ -8,13 +8,11 @@ import inspect
 import re
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from ...module import Parameter
 from ..run import objects_in
 from . import provenance
-from .expressions import leaves
 from .formulas import formula_of, parse
+from .parts import leaves
 
 
 @dataclass
@@ -91,7 +89,7 @@ class _Maker:
         leaf = _Leaves(first, scene.inputs, self.values)
 
         def constant(expression):
-            return _attribute(module, expression)
+            return first.sizes[expression] if expression in first.sizes else _attribute(module, expression)
 
         trees = [provenance.read(s.source, s.variable, leaf, constant, s.value.shape) for s in group]
         pairs = zip(group, trees, strict=True)
@@ -190,6 +188,7 @@ class _Leaves:
         self.prefix = f"{step.module}." if step.module else ""
         self.known = {}
         for i, (name, array) in enumerate(inputs):
+            self.known |= {text: (i, array.shape) for text, piece in step.pieces.items() if piece == name}
             source = values.get(name)
             if source is None:
                 own = name.removeprefix(self.prefix)
@@ -209,11 +208,13 @@ class _Leaves:
     def _other_names(self, step, inputs, values):
         """Match names that stand for an array recorded under an earlier name, `dropped` for weights, in order."""
         read = names_in(step.source)
-        names = [n for n in read if n not in self.known]
+        pieces = {text.partition("[")[0] for text in step.pieces}
+        names = [n for n in read if n not in self.known and n not in step.sizes and n not in pieces]
         rest = [
             (i, array.shape)
             for i, (name, array) in enumerate(inputs)
             if name in values and values[name].module == step.module and values[name].variable not in read
+            if name not in step.pieces.values() and "[" not in values[name].variable
         ]
         if len(names) == len(rest):
             self.known.update(zip(names, rest, strict=True))
@@ -240,6 +241,8 @@ def names_in(source):
     nodes = list(ast.walk(statement))
     called = {id(n.func) for n in nodes if isinstance(n, ast.Call)}
     found = [n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and id(n) not in called]
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+        found.append(statement.target)
     found.sort(key=lambda n: (n.lineno, n.col_offset))
     return [n for n in dict.fromkeys(n.id for n in found) if n not in ("self", "np", "xp")]
 
@@ -248,8 +251,12 @@ def _copy_of(step, inputs):
     """The tree of a result that is one of the inputs, number for number, as what a sub-layer returned."""
     for i in reversed(range(len(inputs))):
         array = inputs[i][1]
-        if array.shape == step.value.shape and np.array_equal(array, step.value, equal_nan=array.dtype.kind == "f"):
-            return ["in", i]
+        if (
+            array.size == step.value.size
+            and array.dtype == step.value.dtype
+            and array.tobytes() == step.value.tobytes()
+        ):
+            return ["in", i] if array.shape == step.value.shape else ["flat", step.value.shape, ["in", i]]
     return None
 
 

@@ -386,7 +386,8 @@ class Viewer {
       box.append(element("p", { class: "words" }, `The call begins: ${scene.method} of this ${scene.kind} is given ${names}.${on}`));
     }
     if (scene.source) {
-      box.append(element("p", { class: "source" }, element("code", {}, scene.source), element("span", {}, ` ${scene.place}`)));
+      const counts = Object.entries(scene.counts).map(([name, k]) => `, ${name} = ${k}`).join("");
+      box.append(element("p", { class: "source" }, element("code", {}, scene.source), element("span", {}, ` ${scene.place}${counts}`)));
     }
     return box;
   }

@@ -117,6 +117,31 @@ def test_a_run_that_was_stopped_twice_is_one_that_was_not(command, interrupted, 
     assert sorted(path.name for path in parts.parent.iterdir()) == sorted([parts.name, "whole"])
 
 
+def test_a_training_that_breaks_off_goes_on_from_what_was_saved_last(command, monkeypatch):
+    """Saved after each step here, instead of every minute; the fifth step fails."""
+    options = ["train", "--steps", 7, *TINY, *TASKS["reverse"]]
+
+    class Failing(transformer_np.training.TrainStep):
+        def __call__(self, *batch):
+            if self.optimizer.t == 4:
+                raise MemoryError
+            return super().__call__(*batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transformer_np.training.loop, "SAVE_EVERY", 0.0)
+        patch.setattr(transformer_np.training, "TrainStep", Failing)
+        with pytest.raises(MemoryError):
+            command(*options)
+    broken_off = pathlib.Path("runs/reverse")
+    assert [path.name for path in broken_off.iterdir()] == [STATE]
+    result = command("train", "--resume", broken_off, "--quiet")
+    assert result.code == 0, result.err
+    assert "going on after 4 of 7 steps\n" in result.out
+    assert command(*options, "--name", "whole").code == 0
+    assert history_of(broken_off) == history_of(pathlib.Path("runs/whole"))
+    assert state_of(broken_off) == state_of(pathlib.Path("runs/whole"))
+
+
 def test_beyond_the_end(command):
     """The rate falls towards the new end; what was, stays."""
     assert command("train", "--steps", 4, "--lr", 0.01, *TINY, *TASKS["reverse"]).code == 0

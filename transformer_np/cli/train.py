@@ -25,7 +25,8 @@ Train a small model from scratch; nothing is downloaded. The tasks:
 
 The model, a loss curve and an attention picture go into a folder of their own.
 Ctrl-C ends the training early and saves what there is then; --resume goes on
-from there, just as if it had never stopped.
+from there, just as if it had never stopped. After a crash or a power cut it
+goes on from what was saved last, which happens every minute.
 """
 
 EXAMPLE = """\
@@ -245,11 +246,15 @@ def learn(args, task, step, batches, history, folder):
     print(task.introduction(model), flush=True)
     if history.steps:
         print(f"going on after {history.steps} of {args.steps} steps", flush=True)
-    options = {"device": args.device, "progress": not args.quiet, "count": task.count, "unit": task.unit}
-    fit(step, batches, args.steps, history=history, **options)
-
     options = {dest: getattr(args, dest) for dest in saved_options(args.task)}
-    save_checkpoint(folder / TRAINING, step, history, {"options": options, "data": checksum(batches)})
+    about = {"options": options, "data": checksum(batches)}
+
+    def save(history):
+        save_checkpoint(folder / TRAINING, step, history, about)
+
+    shown = {"progress": not args.quiet, "count": task.count, "unit": task.unit}
+    fit(step, batches, args.steps, device=args.device, history=history, save=save, **shown)
+    save(history)
     model.to("cpu")
     names = ("steps", "batch_size", "lr", "dropout", "threads", "seed", "device")
     training = {name: getattr(args, name) for name in names}

@@ -38,13 +38,28 @@ class History:
         return self.tokens / self.seconds if self.seconds else 0.0
 
 
-def fit(step, batches, n_steps, pad_id=0, device="numpy", progress=True, *, count=None, unit="tokens", history=None):
+SAVE_EVERY = 60.0  # seconds
+
+
+def fit(
+    step,
+    batches,
+    n_steps,
+    pad_id=0,
+    device="numpy",
+    progress=True,
+    *,
+    count=None,
+    unit="tokens",
+    history=None,
+    save=None,
+):
     """Run training steps over the batches, epoch after epoch, until there are `n_steps`; return the `History`.
 
     `step(*arrays)` is a `TrainStep`; `batches.epoch(number)` yields tuples of arrays, of which the first and the last
     are counted as tokens; or `count(*arrays)` says how many there are of what `unit` names. With the `history` of
     an earlier call, whose state the step has (`TrainStep.load_state_dict`), it goes on with the next batch and writes
-    into that history. Ctrl-C ends the training after the step it falls in and is no error: if that was not the last
+    into that history. `save(history)` is called every minute, so that a power cut takes no more than that. Ctrl-C ends the training after the step it falls in and is no error: if that was not the last
     one, the history says `interrupted`. A second Ctrl-C raises KeyboardInterrupt at once.
     """
 
@@ -54,6 +69,7 @@ def fit(step, batches, n_steps, pad_id=0, device="numpy", progress=True, *, coun
     count = n_tokens if count is None else count
     history, xp = History() if history is None else history, module_named(device)
     start, stream = time.perf_counter() - history.seconds, _batches_after(history.steps, batches)
+    saved = time.perf_counter()
     with _progress_bar(history.steps, n_steps, progress) as bar, _held_back_interrupt() as interrupted:
         while history.steps < n_steps and not interrupted():
             batch = next(stream)
@@ -66,6 +82,9 @@ def fit(step, batches, n_steps, pad_id=0, device="numpy", progress=True, *, coun
                 f"loss {history.losses[-1]:.4f}, {history.tokens_per_second:,.0f} {unit}/s", refresh=False
             )
             bar.update()
+            if save is not None and time.perf_counter() - saved >= SAVE_EVERY:
+                save(history)
+                saved = time.perf_counter()
         history.interrupted = interrupted() and history.steps < n_steps
     return history
 

@@ -59,8 +59,9 @@ def fit(
     `step(*arrays)` is a `TrainStep`; `batches.epoch(number)` yields tuples of arrays, of which the first and the last
     are counted as tokens; or `count(*arrays)` says how many there are of what `unit` names. With the `history` of
     an earlier call, whose state the step has (`TrainStep.load_state_dict`), it goes on with the next batch and writes
-    into that history. `save(history)` is called every minute, so that a power cut takes no more than that. Ctrl-C ends the training after the step it falls in and is no error: if that was not the last
-    one, the history says `interrupted`. A second Ctrl-C raises KeyboardInterrupt at once.
+    into that history. `save(history)` is called every minute, so that a power cut takes no more than that.
+    Ctrl-C ends the training after the step it falls in and is no error: if that was not the last one, the history says
+    `interrupted`. A second Ctrl-C raises KeyboardInterrupt at once.
     """
 
     def n_tokens(*arrays):

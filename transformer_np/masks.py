@@ -16,13 +16,21 @@ def padding_mask(ids, pad_id=0):
     return (ids != pad_id)[:, None, None, :]
 
 
+def check_pad_id(owner, pad_id, vocab_size):
+    """Raise ValueError unless `pad_id` is None, for no padding, or an id: any other would mask nothing, unnoticed."""
+    is_id = isinstance(pad_id, (int, np.integer)) and not isinstance(pad_id, bool) and 0 <= pad_id < vocab_size
+    if pad_id is not None and not is_id:
+        raise ValueError(f"{type(owner).__name__}: pad_id must be None or an id of the vocabulary, got {pad_id!r}")
+
+
 def real_tokens(owner, name, ids, mask, pad_id):
     """Return `mask` (B, L), True at real tokens; where it is None, True at the ids (B, L) that are not `pad_id`.
 
-    Raises ValueError, in the name of the layer `owner`, for a mask that is not boolean or has another shape.
+    With neither all are real. Raises ValueError, in the name of the layer `owner`, for a mask that is not boolean or
+    has another shape.
     """
     if mask is None:
-        return ids != pad_id
+        return array_module(ids).ones(ids.shape, bool) if pad_id is None else ids != pad_id
     if not hasattr(mask, "dtype") or mask.dtype.kind != "b" or mask.shape != ids.shape:
         raise ValueError(
             f"{type(owner).__name__}: {name} must be boolean of shape {tuple(ids.shape)}, True at real tokens, "

@@ -165,6 +165,14 @@ def test_one_beam_without_penalty_is_greedy():
         np.testing.assert_array_equal(beam, greedy)
 
 
+def test_of_equally_likely_tokens_the_first_is_taken():
+    """A model that knows nothing: greedy decoding takes token 0, and so does a search; then come 1 and 2."""
+    model = models()["decoder only"]
+    model.output.weight.data[:] = 0
+    ids = tnp.beam_search(model, np.array([[3, 1]]), 3, 0.0, max_len=1, n_best=3)
+    assert ids.tolist() == [[[0], [1], [2]]]
+
+
 def test_no_end_at_all():
     model = models()["decoder only"]
     ids = tnp.beam_search(model, np.array([[3, 1]]), 3, max_len=4, eos_id=None)
@@ -180,6 +188,8 @@ def test_no_end_at_all():
         ({"length_penalty": float("nan")}, "length_penalty must be a finite number"),
         ({"length_rule": "mean"}, 'length_rule must be "gnmt" or "power"'),
         ({"max_len": 0}, "max_len must be at least 1, got 0"),
+        ({"early_stopping": "never"}, "early_stopping must be True or False, which never misses a winner, got 'never'"),
+        ({"eos_id": [1, 2]}, r"eos_id must be an id, 0 to 4, got \[1, 2\]"),
     ],
 )
 def test_refusals(options, words):

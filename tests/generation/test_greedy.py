@@ -144,6 +144,69 @@ def test_nothing_is_kept():
     assert not any(p.has_grad for p in model.parameters())
 
 
+def uncertain(name, **options):
+    """A translator with larger weights, so that texts vary, that likes the padding id."""
+    sizes = {"d_model": 12, "max_len": 12, "seed": 2, "dtype": "float64", **options}
+    if name == "rnn":
+        model = tnp.Seq2SeqRNN(9, 8, **sizes)
+    else:
+        model = tnp.Transformer(9, 8, n_heads=2, n_encoder_layers=1, n_decoder_layers=1, d_ff=8, **sizes)
+    rng = np.random.default_rng(3)
+    for p in model.parameters():
+        p.data += 0.5 * rng.standard_normal(p.shape)
+    model.output.bias.data[PAD] += 4
+    return model
+
+
+@pytest.mark.parametrize("name", ["transformer", "rnn"])
+def test_all_that_is_written_is_text_even_where_it_is_the_padding_id(name):
+    """With a cache and without: each next token is that of the whole model, told that every token is real."""
+    model, src = uncertain(name), np.random.default_rng(4).integers(1, 9, (5, 4))
+    options = {"max_len": 8, "bos_id": PAD, "eos_id": None, "forbid": ()}
+    got = tnp.greedy(model, src, **options)
+    np.testing.assert_array_equal(tnp.greedy(model, src, cache=False, **options), got)
+    assert (got == PAD).any()
+    text = np.concatenate([np.full((5, 1), PAD), got[:, :-1]], 1)
+    logits = model.eval().forward(src, text, tgt_mask=np.ones(text.shape, bool))
+    np.testing.assert_array_equal(logits.argmax(-1), got)
+
+
+def test_ids_of_a_small_type_do_not_limit_what_can_be_written():
+    """A byte holds the ids of this source, but not those of the target."""
+    model = tnp.Transformer(9, 400, 12, 3, 1, 1, 20, max_len=10, dtype="float64")
+    model.output.bias.data[300:] = 9
+    src = np.array([[3, 4, 5]], "uint8")
+    got = tnp.greedy(model, src)
+    assert (got >= 300).all()
+    np.testing.assert_array_equal(got, tnp.greedy(model, src.astype("int64")))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"eos_id": [2, 3]}, r"eos_id must be an id, 0 to 7, got \[2, 3\]"),
+        ({"eos_id": 8}, "eos_id must be an id, 0 to 7, got 8"),
+        ({"bos_id": -1}, "bos_id must be an id, 0 to 7, got -1"),
+        ({"forbid": [2, -1]}, "forbid must be an id, 0 to 7, got -1"),
+        ({"forbid": range(8)}, "forbid leaves no token to choose from"),
+        ({"max_len": 2.5}, "max_len must be at least 1, got 2.5"),
+    ],
+)
+def test_bad_options(options, words):
+    with pytest.raises(ValueError, match=words):
+        tnp.greedy(untrained(), np.array([[3, 4]]), **options)
+
+
+def test_models_that_write_no_text():
+    with pytest.raises(TypeError, match="got a BERT, which has no decode and so writes no text"):
+        tnp.greedy(tnp.BERT(9, 4, 2, 1, 6), np.array([[3, 4]]))
+
+
+def test_without_padding_nothing_is_forbidden_for_it():
+    model = tnp.T5(9, 12, 3, 1, 1, 20, 4, pad_id=None, max_len=9)
+    assert tnp.greedy(model, np.array([[0, 4]]), max_len=3, bos_id=0).shape == (1, 3)
+
+
 @pytest.mark.parametrize(
     ("src", "error", "words"),
     [

@@ -82,6 +82,16 @@ def test_a_repeated_token_is_penalised_once():
     np.testing.assert_array_equal(logits, [[2, -2, 1, 0.5]])  # not in place
 
 
+def test_what_stands_at_padding_does_not_count_as_repeated():
+    model = gpt()
+    prompt, mask = np.array([[4, 5, 3, 1]]), np.array([[False, False, True, True]])
+    options = {"temperature": 0, "repetition_penalty": 5.0, "max_len": 12}
+    alone = tnp.sample(model, prompt[:, 2:], **options)
+    for other in (4, 7):
+        prompt[0, :2] = other
+        np.testing.assert_array_equal(tnp.sample(model, prompt, mask=mask, **options), alone)
+
+
 def test_beside_hugging_face():
     torch = pytest.importorskip("torch")
     process = pytest.importorskip("transformers.generation.logits_process")

@@ -154,6 +154,10 @@ REFUSALS = {
     "patches that do not tile": (lambda: tnp.ViT(9, 2, 1, 3, D, H, 1, F), ValueError, "do not tile"),
     "an unknown cell": (lambda: tnp.Seq2SeqRNN(V, V, D, cell="lstn"), ValueError, "cell must be one of"),
     "an odd width in two halves": (lambda: tnp.Seq2SeqRNN(V, V, 7, bidirectional=True), ValueError, "must be even"),
+    "padding that is no id": (lambda: tnp.BERT(V, D, H, 1, F, pad_id=V), ValueError, "pad_id must be None or an id"),
+    "T5's padding": (lambda: tnp.T5(V, D, H, 1, 1, F, 3, pad_id=-1), ValueError, "pad_id must be None or an id"),
+    "padding of one side only": (lambda: tnp.Seq2SeqRNN(V, V - 1, D, pad_id=V - 1), ValueError, "pad_id must be None"),
+    "padding to convolve": (lambda: tnp.ConvEncoder(V, None, D, 1, pad_id="0"), ValueError, "pad_id must be None or"),
     "an id too large": (lambda: tnp.ConvEncoder(V, None, D, 1).forward(IDS + 3), IndexError, "id 12"),
     "one target for two losses": (
         lambda: tnp.SumOfLosses(TOKENS, TOKENS).forward((IMAGES, IMAGES), IDS),

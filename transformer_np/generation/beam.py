@@ -47,10 +47,10 @@ def beam_search(
     Source: Wu et al. 2016, section 7 and equation 14; the paper, section 6.1, has M = 4 and alpha = 0.6.
     """
     n_results = 1 if n_best is None else n_best
-    check_search(beam_size, n_results, length_penalty, length_rule)
-    eos_id = end_id(model, eos_id)
+    check_search(beam_size, n_results, length_penalty, length_rule, early_stopping)
     with at_rest(model):
         text = Text("beam_search", model, src, mask, max_len, bos_id, cache, forbid)
+        eos_id = end_id("beam_search", model, eos_id)
 
         def score(log_p, n):
             return log_p / LENGTH_RULES[length_rule](n, length_penalty)
@@ -64,7 +64,7 @@ def beam_search(
     return (ids, scores) if return_scores else ids
 
 
-def check_search(beam_size, n_results, length_penalty, length_rule):
+def check_search(beam_size, n_results, length_penalty, length_rule, early_stopping):
     """Raise unless the settings make sense."""
     for name, n in (("beam_size", beam_size), ("n_best", n_results)):
         if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
@@ -75,6 +75,10 @@ def check_search(beam_size, n_results, length_penalty, length_rule):
         raise ValueError(f"beam_search: n_best {n_results} is more than beam_size {beam_size}")
     if length_rule not in LENGTH_RULES:
         raise ValueError(f'beam_search: length_rule must be "gnmt" or "power", got {length_rule!r}')
+    if not isinstance(early_stopping, (bool, np.bool_)):
+        raise ValueError(
+            f"beam_search: early_stopping must be True or False, which never misses a winner, got {early_stopping!r}"
+        )
 
 
 class Search:
@@ -161,8 +165,11 @@ def largest(x, k):
     xp, n = array_module(x), x.shape[1]
     k, rows = min(k, n), xp.arange(len(x))[:, None]  # (N, 1): x[rows, i] picks from each row of x
     top = xp.argpartition(x, n - k, axis=1)[:, n - k :]
+    n_equal = int((x >= x[rows, top].min(1, keepdims=True)).sum(1).max())
+    if n_equal > k:  # the cut goes through equals, and left any of them: take all, to find the first
+        top = xp.argpartition(x, n - n_equal, axis=1)[:, n - n_equal :]
     top.sort(axis=1)
-    top = top[rows, xp.argsort(-x[rows, top], axis=1, kind="stable")]
+    top = top[rows, xp.argsort(-x[rows, top], axis=1, kind="stable")[:, :k]]
     return x[rows, top], top
 
 

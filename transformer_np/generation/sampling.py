@@ -43,7 +43,7 @@ def sample(
 
     with at_rest(model):
         text = Text("sample", model, prompt, mask, max_len, bos_id, cache, forbid)
-        return write(text, choose, end_id(model, eos_id))
+        return write(text, choose, end_id("sample", model, eos_id))
 
 
 def check_settings(temperature, top_k, top_p, repetition_penalty):

@@ -3,6 +3,8 @@
 import contextlib
 import inspect
 
+import numpy as np
+
 from ..backend import array_module
 from ..checks import check_ids, describe
 from ..module import inference
@@ -30,35 +32,48 @@ class Text:
     `ids` (N, T) is the text so far, from `bos_id` or the prompt on. cache=False computes all anew for each token; or
     give a function that makes another cache, like KeyValueCache: functools.partial(SpillingCache, host_bytes=10**9).
     `max_len` is the number of new tokens; by default as many as the model can take. `forbid` are ids that are never to
-    come: by default `bos_id` and padding. `who` is named where something is refused.
-    Raises ValueError or IndexError for ids, masks and lengths that do not fit.
+    come: by default `bos_id` and padding. All that is written is text, also where it is `model.pad_id` or follows an
+    end. `who` is named where something is refused.
+    Raises TypeError for a model that writes no text, ValueError or IndexError for ids, masks and lengths that do not
+    fit.
     """
 
     def __init__(self, who, model, source, mask=None, max_len=None, bos_id=1, cache=True, forbid=None):
+        if not hasattr(model, "decode"):
+            raise TypeError(f"{who}: got a {type(model).__name__}, which has no decode and so writes no text")
         xp = array_module(source)
         self.model, self.memory = model, None
         self.has_encoder = hasattr(model, "encode")
         size = model.src_embedding.vocab_size if self.has_encoder else model.vocab_size
         check_ids(model, "src" if self.has_encoder else "prompt", source, size, ndim=2)
-        pad_id = getattr(model, "pad_id", None)
+        pad_id, n_tokens = getattr(model, "pad_id", None), count_tokens(model)
+        if self.has_encoder:
+            check_token(who, "bos_id", bos_id, n_tokens)
         if forbid is None:
-            forbid = [bos_id, pad_id] if self.has_encoder else [] if pad_id is None else [pad_id]
+            forbid = [i for i in ([bos_id, pad_id] if self.has_encoder else [pad_id]) if i is not None]
         self.forbid = list(forbid)
+        for i in self.forbid:
+            check_token(who, "forbid", i, n_tokens)
+        if len(set(self.forbid)) == n_tokens:
+            raise ValueError(f"{who}: forbid leaves no token to choose from")
+        if n_tokens > xp.iinfo(source.dtype).max:  # the new ids would not fit
+            source = source.astype("int64")
         if self.has_encoder:
             self.memory, self.mask = model.encode(source) if mask is None else model.encode(source, mask)
             self.ids = xp.full((len(source), 1), bos_id, source.dtype)  # (N, 1)
         else:
             if mask is None:
                 mask = xp.ones(source.shape, bool) if pad_id is None else source != pad_id
-            self.ids, self.mask = pad_left(who, source, mask)
+            ids, self.mask = pad_left(who, source, mask)
+            self.ids = xp.where(self.mask, ids, ids[:, -1:])  # what stands at padding has no say in what may repeat
         self.n_start = self.ids.shape[1]
         self.max_len = self._limit(who, max_len)
-        self.cache = None
+        self.cache, self.takes = None, inspect.signature(model.decode).parameters
         if cache and getattr(model, "recurrent", False):
             if cache is not True:
                 raise ValueError(f"{who}: a recurrent model has no keys and values, so cache must be True or False")
             self.cache = StateCache()
-        elif cache and "cache" in inspect.signature(model.decode).parameters:
+        elif cache and "cache" in self.takes:
             memory = MemoryCache() if self.has_encoder else None
             capacity = self.n_start + self.max_len - 1  # the last token is written, but not read
             make = KeyValueCache if cache is True else cache
@@ -72,8 +87,8 @@ class Text:
         if max_len is None and longest is None:
             raise ValueError(f"{who}: this model has no max_len of its own, so max_len must be given")
         limit = longest - self.n_start + 1 if max_len is None else max_len
-        if limit < 1:
-            raise ValueError(f"{who}: max_len must be at least 1, got {limit}")
+        if isinstance(limit, bool) or not isinstance(limit, (int, np.integer)) or limit < 1:
+            raise ValueError(f"{who}: max_len must be at least 1, got {limit!r:.60}")
         return limit
 
     @property
@@ -89,6 +104,8 @@ class Text:
         else:
             unread, options = self.ids[:, self.cache.length :], {"cache": self.cache}
         if self.has_encoder:
+            if self.cache is None and "tgt_mask" in self.takes:  # with a cache, all is taken as real anyway
+                options["tgt_mask"] = xp.ones(unread.shape, bool)
             x = model.decode(unread, self.memory, self.mask, **options)  # (N, T, D)
             if self.cache is not None:
                 self.memory = None  # what is needed of it is in the cache now
@@ -116,6 +133,17 @@ class Text:
             self.cache.keep_rows(rows)
         if self.memory is not None:
             self.memory = self.memory[rows]
+
+
+def count_tokens(model):
+    """Return how many tokens a model may choose from."""
+    return model.tgt_embedding.vocab_size if hasattr(model, "tgt_embedding") else model.vocab_size
+
+
+def check_token(who, name, token, n_tokens):
+    """Raise ValueError unless `token` is an id of the vocabulary: a negative one would count from its end."""
+    if isinstance(token, bool) or not isinstance(token, (int, np.integer)) or not 0 <= token < n_tokens:
+        raise ValueError(f"{who}: {name} must be an id, 0 to {n_tokens - 1}, got {token!r:.60}")
 
 
 def pad_left(who, ids, mask):

@@ -4,7 +4,7 @@ from ..checks import check_choice, check_ids, check_positive
 from ..layers import Dropout, Embedding, Encoder, LayerNorm, LearnedPositions, Linear, OutputProjection, Pooler
 from ..layers.feed_forward import ACTIVATIONS
 from ..layers.positions import check_length
-from ..masks import real_tokens
+from ..masks import check_pad_id, real_tokens
 from ..module import Module
 from .files import save
 
@@ -78,6 +78,7 @@ class BERT(Module):
         self.config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__(seed, dtype)
         check_positive(self, vocab_size=vocab_size, n_segments=n_segments)
+        check_pad_id(self, pad_id, vocab_size)
         check_choice(self, "heads", heads, ("pretraining", "words", None))
         check_choice(self, "activation", activation, ACTIVATIONS)
         self.pad_id, self.heads = pad_id, heads

@@ -7,7 +7,7 @@ from ..checks import check_ids, check_positive
 from ..layers import Conv1D, Dropout, Embedding, LearnedPositions, OutputProjection, Sigmoid
 from ..layers.checkpoint import checkpointed
 from ..layers.positions import check_length
-from ..masks import real_tokens
+from ..masks import check_pad_id, real_tokens
 from ..module import Module
 from .files import save
 
@@ -82,6 +82,7 @@ class ConvEncoder(Module):
         self.config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__(seed, dtype)
         check_positive(self, vocab_size=vocab_size, d_model=d_model, n_layers=n_layers)
+        check_pad_id(self, pad_id, vocab_size)
         self.pad_id = pad_id
         options = {"seed": self.rng, "dtype": dtype}
         self.embedding = Embedding(vocab_size, d_model, **options)

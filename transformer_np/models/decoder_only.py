@@ -7,7 +7,7 @@ import numpy as np
 from ..backend import array_module, is_reading_late
 from ..checks import check_ids, check_positive
 from ..layers.positions import check_length
-from ..masks import real_tokens
+from ..masks import check_pad_id, real_tokens
 from ..module import Module
 from .files import save
 
@@ -26,8 +26,7 @@ class DecoderOnly(Module):
         super().__init__(seed, dtype)
         limits = {name: n for name, n in (("max_len", max_len), ("window", window)) if n is not None}
         check_positive(self, vocab_size=vocab_size, n_layers=n_layers, **limits)
-        if pad_id is not None and (not isinstance(pad_id, (int, np.integer)) or not 0 <= pad_id < vocab_size):
-            raise ValueError(f"{type(self).__name__}: pad_id must be None or an id of the vocabulary, got {pad_id!r}")
+        check_pad_id(self, pad_id, vocab_size)
         self.vocab_size, self.max_len, self.pad_id, self.window = vocab_size, max_len, pad_id, window
 
     def forward(self, ids, mask=None):

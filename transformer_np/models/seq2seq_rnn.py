@@ -4,7 +4,7 @@ from ..backend import array_module
 from ..checks import check_choice, check_ids, check_positive
 from ..layers import GRU, LSTM, RNN, AdditiveAttention, Dropout, Embedding, Linear, OutputProjection, Tanh
 from ..layers.positions import check_length
-from ..masks import real_tokens
+from ..masks import check_pad_id, real_tokens
 from ..module import Module, is_inference
 from .files import save
 
@@ -106,8 +106,10 @@ class Seq2SeqRNN(Module):
     ):
         self.config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__(seed, dtype)
+        check_positive(self, src_vocab_size=src_vocab_size, tgt_vocab_size=tgt_vocab_size)
         check_positive(self, d_model=d_model, n_layers=n_layers, max_len=1 if max_len is None else max_len)
         check_choice(self, "cell", cell, CELLS)
+        check_pad_id(self, pad_id, min(src_vocab_size, tgt_vocab_size))
         if bidirectional and d_model % 2:
             raise ValueError(f"Seq2SeqRNN: d_model must be even for two directions of half the width, got {d_model}")
         self.pad_id, self.max_len, self.d_model = pad_id, max_len, d_model

@@ -6,7 +6,7 @@ from ..backend import array_module
 from ..checks import check_ids, check_positive
 from ..layers import Decoder, Dropout, Embedding, Encoder, OutputProjection, RelativePositionBias, RMSNorm
 from ..layers.positions import check_length
-from ..masks import look_ahead_mask, real_tokens
+from ..masks import check_pad_id, look_ahead_mask, real_tokens
 from ..module import Module
 from .files import save
 
@@ -21,7 +21,7 @@ class T5(Module):
     checkpoint=True: keep less for backward, and compute each layer's forward once more there (see Checkpoint).
     Shapes: src (B, S) and tgt (B, T) integer ids, logits (B, T, V). As the decoder's first token T5 takes `pad_id`
     itself, so tokens equal to `pad_id` are never looked at in the source, but may be in the target, unless a tgt_mask
-    says otherwise; padding at its end is behind everything that counts.
+    says otherwise; padding at its end is behind everything that counts. Their weights write with bos_id=0, eos_id=1.
     Backward: the parts' backwards in reverse order; the embedding's two or three uses add up. Returns (None, None).
     Raises ValueError or IndexError for ids, lengths, masks and options that do not fit.
     Source: Raffel et al. 2019, section 2.1; version 1.1: Shazeer 2020 and their repository.
@@ -53,6 +53,7 @@ class T5(Module):
         self.config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__(seed, dtype)
         check_positive(self, vocab_size=vocab_size, max_len=1 if max_len is None else max_len)
+        check_pad_id(self, pad_id, vocab_size)
         self.pad_id, self.d_model = pad_id, d_model
         options = {"seed": self.rng, "dtype": dtype}
         self.src_embedding = Embedding(vocab_size, d_model, scaled=False, **options)

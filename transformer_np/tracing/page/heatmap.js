@@ -55,7 +55,11 @@ class Heatmap {
     this.field.addEventListener("pointermove", (event) => this.point(event));
     this.field.addEventListener("pointerdown", (event) => this.point(event));
     this.field.addEventListener("pointerleave", () => this.set(null));
-    this.field.addEventListener("click", () => this.app.pin(this, this.cursor === this.pinned ? null : this.cursor));
+    this.field.addEventListener("click", (event) => {
+      this.point(event);  // after a touch the finger has left, and the cursor with it
+      this.nailDown();
+      if (event.pointerType === "touch") this.set(null);
+    });
     this.field.addEventListener("keydown", (event) => this.key(event));
     this.field.addEventListener("blur", () => this.set(null));
     this.rest();
@@ -406,7 +410,7 @@ class Heatmap {
       this.set(null);
       this.field.blur();
     } else if (event.key === "Enter" || event.key === " ") {
-      this.app.pin(this, this.cursor === this.pinned ? null : this.cursor);
+      this.nailDown();
     } else if (moves[event.key] && !event.ctrlKey && !event.metaKey && !event.altKey) {
       this.step(...moves[event.key]);
     } else {
@@ -414,6 +418,11 @@ class Heatmap {
     }
     event.preventDefault();
     event.stopPropagation();
+  }
+
+  // Pin the entry under the cursor, or let go of it if it is pinned.
+  nailDown() {
+    this.app.pin(this, this.cursor === this.pinned ? null : this.cursor);
   }
 
   // Move the cursor; past the right edge of a head is the next head.
@@ -467,7 +476,7 @@ class Heatmap {
     const label = shape.length > 2 ? this.app.labels(this.view, shape.length - 3, null, index[index.length - 1]) : "";
     if (label) return label;
     if (this.view.picture) return shape[1] > 1 ? `channel ${index[1]}` : "";
-    if (shape.length === 4) return `head ${index[1]}`;
+    if (shape.length === 4 && !this.view.headless) return `head ${index[1]}`;
     return `[${index.join(", ")}]`;
   }
 

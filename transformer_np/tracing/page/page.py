@@ -21,6 +21,7 @@ FOLDER = Path(__file__).parent
 STYLE, SCRIPTS = "steps.css", ("numbers.js", "origins.js", "trail.js", "heatmap.js", "picture.js", "steps.js")
 NUMBERS = 800_000  # other than zero: as many fit into 3 MB; a longer trace shows the beginnings of its largest arrays
 CHECKED = 2_000_000  # parameters; a larger model is not gradient-checked unless asked
+HEADLESS = ("Conv1D", "ConvBlock", "PatchEmbedding", "ViT")  # whose arrays of four axes are no heads side by side
 KINDS = {"b": "bool", "i": "int", "u": "int"}
 
 
@@ -157,10 +158,16 @@ class Page:
                 }
                 for s, tree, p in zip(scene.outputs, scene.trees, scene.partners, strict=True)
             ],
-            "inputs": [{"name": name, "view": self._named_view(name, array)} for name, array in scene.inputs],
+            "inputs": [self._input(step, name, array) for name, array in scene.inputs],
             "box": box,
             "layer": layer,
         }
+
+    def _input(self, step, name, array):
+        """An input, with what the statement calls it where that is a place in a larger array."""
+        places = [text for text, piece in step.pieces.items() if piece == name]
+        found = {"name": name, "view": self._named_view(name, array)}
+        return {**found, "shown": places[0]} if places else found
 
     def _patches(self):
         """What the page needs to draw patches as they are: the view of the images, and their cut."""
@@ -183,7 +190,8 @@ class Page:
         picture = self.patches is not None and self.patches.is_picture(array, module)
         axes = [""] * array.ndim if picture else self.axes.of(array.shape, variable, module, parameter)
         kept = array[_corner(array.shape, self.edge)]
-        key = (self.pack.add(kept), array.shape, tuple(axes), array.dtype.kind, letters, picture)
+        headless = array.ndim == 4 and self.outline.kinds.get(module) in HEADLESS
+        key = (self.pack.add(kept), array.shape, tuple(axes), array.dtype.kind, letters, picture, headless)
         if key not in self._numbers:
             self._numbers[key] = len(self.views)
             view = {"at": key[0], "shape": list(array.shape), "kind": KINDS.get(array.dtype.kind, "float")}
@@ -193,6 +201,8 @@ class Page:
                 view["axes"] = axes
             if letters:
                 view["letters"] = letters
+            if headless:
+                view["headless"] = True
             if picture:
                 view["picture"] = "gradient" if variable.startswith("d") else "image"
             if view["kind"] == "int" and kept.size and np.abs(kept).max() > 99999:

@@ -116,6 +116,7 @@ class Viewer {
     const small = window.matchMedia("(max-width: 800px)");
     get("model").open = !small.matches;
     small.addEventListener("change", () => (get("model").open = !small.matches));
+    get("model").addEventListener("toggle", () => this.drawAll());
     let waiting = 0;
     window.addEventListener("resize", () => {
       cancelAnimationFrame(waiting);
@@ -132,7 +133,7 @@ class Viewer {
       ArrowRight: () => this.show(this.at + 1), ArrowLeft: () => this.show(this.at - 1),
       Home: () => this.show(0), End: () => this.show(this.page.scenes.length - 1),
       f: () => this.show(this.begin.forward ?? 0), b: () => this.show(this.begin.backward ?? this.at),
-      m: () => this.jump("made"), u: () => this.jump("used"), g: () => this.jump("gradient"),
+      Escape: () => this.trail.pin && this.pin(null, null), m: () => this.jump("made"), u: () => this.jump("used"), g: () => this.jump("gradient"),
     };
     if (event.shiftKey) Object.assign(actions, { ArrowRight: () => this.layer(1), ArrowLeft: () => this.layer(-1) });
     const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
@@ -200,7 +201,7 @@ class Viewer {
     get("theme").setAttribute("aria-pressed", String(this.theme() === "dark"));
   }
 
-  // On paper the step is light, and says where in the model it is.
+  // On paper the step is light.
   print() {
     this.screen = this.theme();
     this.setTheme("light");
@@ -237,15 +238,26 @@ class Viewer {
     const made = this.maps.filter((map) => map.element.closest(".makes"));
     const map = inHand || made.find((m) => m.pinned !== null) || this.maps.find((m) => m.pinned !== null) || made[0];
     const trail = map.on.trail;
+    const flat = map.cursor ?? map.pinned;
+    if (where === "used" && flat !== null && map.element.closest(".reads") && this.through(map, flat, Boolean(inHand))) return;
     const later = trail.used?.find((i) => i > this.at);
     const found = { made: trail.made, used: later, gradient: trail.gradient ?? trail.value }[where] ?? null;
     if (found === null) {
       get("live").textContent = `${map.name}: ${{ made: "made here", used: "not used later on", gradient: "no gradient" }[where]}`;
       return;
     }
-    const flat = map.cursor ?? map.pinned;
     if (flat !== null) this.pin(map, flat);
     this.follow(found, where === "gradient" ? map.on.trail.other : null, Boolean(inHand));
+  }
+
+  // From an entry of what a statement reads to the first entry of what it makes of it; false if that is not known.
+  through(input, flat, focused) {
+    if (flat !== input.pinned) this.pin(input, flat);
+    const result = this.maps.find((map) => map.element.closest(".makes") && map.marked?.size);
+    if (!result) return false;
+    this.pin(result, result.beginning(result.s));
+    if (focused) result.field.focus();
+    return true;
   }
 
   // To another step by a link: the way back is the browser's. `other`: the array there that takes over the pin.
@@ -258,6 +270,7 @@ class Viewer {
     const hand = map || this.maps.find((m) => m.pinned !== null);
     if (focused && hand) hand.field.focus();
     else get("title").focus({ preventScroll: true });
+    hand?.element.scrollIntoView({ block: "nearest" });
   }
 
   // To where the next layer begins, or the layer before.
@@ -468,7 +481,7 @@ class Viewer {
     if (!scene.inputs.length) return element("div", { class: "arrays one" }, makes);
     const reads = element("section", { class: "reads", "aria-label": "Read" }, element("h3", {}, "Reads"));
     scene.inputs.forEach((input, k) => {
-      const map = new Heatmap(this, this.last(input.name), views[input.view], {
+      const map = new Heatmap(this, this.called(input), views[input.view], {
         trail: this.trailOf(input.name, input.view),
         move: (flat) => flat !== null && flat === this.trail.pinned(input.view) && this.reach(outputs, origins, k, map, flat),
       });
@@ -509,13 +522,18 @@ class Viewer {
     return own.replace(/\.\d+$/, (n) => (/[A-Za-z_]\.\d+$/.test(own) && !own.includes("layers") ? "" : n));
   }
 
+  // What the statement calls an input: by its name, or by its place in a larger array, as states[t].
+  called(input) {
+    return input.shown || this.last(input.name);
+  }
+
   // Where the entry under the cursor comes from, in words.
   says(scene, output, found) {
     if (scene.enters) return "";
     if (output.tree === null) return scene.inputs.length ? "Made by the statement above." : "";
     const words = scene.inputs.map((input, k) => {
       const view = this.page.views[input.view];
-      return found.has(k) ? inWords(this.last(input.name), view, found.get(k), (axis, i) => this.labels(view, axis, null, i)) : null;
+      return found.has(k) ? inWords(this.called(input), view, found.get(k), (axis, i) => this.labels(view, axis, null, i)) : null;
     }).filter(Boolean);
     if ([...found.values()].every((set) => !set.size)) return "From nothing in this statement.";
     return words.length ? `From ${words.join(output.tree[0] === "product" ? " · " : ", ")}` : "";

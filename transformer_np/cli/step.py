@@ -33,6 +33,7 @@ example:
   transformer-np step --task digits 7
 """
 UNTRAINED_LENGTH = 12  # an untrained model seldom says the end token: it would go on to its limit
+EXAMPLE_LENGTH = 16  # characters of the held-out part, which the run's sample begins with
 SHOWN = 24  # characters of a prompt: the page then has about as many numbers as that of a date
 UNTRAINED = "so this one is as it was drawn at random"
 
@@ -179,13 +180,16 @@ class Continuation:
 
         from ..generation import sample
         from ..training import load_text_run
+        from ..training.run import HISTORY, read_json
 
         if folder is None:
             fresh = _fresh(task)
             self.model, tokenizer = fresh.model(), fresh.task.tokenizer
+            example = tokenizer.decode(fresh.task.validation[:EXAMPLE_LENGTH])
         else:
             self.model, tokenizer, _ = load_text_run(folder)
-        prompt = "The value of " if args.input is None else args.input
+            example = read_json(folder / HISTORY).get("test", {}).get("sample", "")[:EXAMPLE_LENGTH]
+        prompt = example if args.input is None else args.input
         if not prompt:
             raise ValueError("there is nothing to go on from: the prompt is empty")
         if args.target == "":

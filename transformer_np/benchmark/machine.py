@@ -1,6 +1,5 @@
 """The machine: what it is, how fast it multiplies matrices, and how much memory this process has taken."""
 
-import importlib.util
 import os
 import platform
 import statistics
@@ -14,7 +13,8 @@ import numpy as np
 def describe_machine():
     """Return {name: value}: processor, cores, system, and the versions of what computes."""
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
-    versions = {name: metadata.version(name) for name in ("torch", "cupy") if importlib.util.find_spec(name)}
+    packages = metadata.packages_distributions()  # CuPy's is called cupy-cuda12x, or alike
+    versions = {name: metadata.version(packages[name][0]) for name in ("torch", "cupy") if name in packages}
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),

@@ -75,10 +75,31 @@ def test_a_trained_one_brings_texts_back(tmp_path, kind):
     assert SubwordTokenizer.load(tmp_path).encode(TEXTS[0]) == tokenizer.encode(TEXTS[0])
 
 
-@pytest.mark.parametrize("text", [" two  spaces ", "\r\n\t", "한국어", "\0", "<pad", "e\u0301"])
+@pytest.mark.parametrize("text", [" two  spaces ", "\r\n\t", "한국어", "\0", "<pad", "e\u0301", "a<pad>b <eos>"])
 def test_bytes_bring_every_text_back(text):
     tokenizer = SubwordTokenizer.train(TEXTS, 280)
     assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram"])
+def test_a_text_that_spells_special_tokens_is_a_text(tmp_path, kind):
+    tokenizer = SubwordTokenizer.train([*TEXTS, "a < b > c <pads> bunks"], 300, kind)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    for each in (tokenizer, SubwordTokenizer.load(tmp_path)):
+        for token in ("<pad>", "<bos>", "<eos>", "<unk>"):
+            ids = each.encode(f"the {token} cat")
+            assert not set(ids) & ({0, 1, 2} if kind == "wordpiece" else {0, 1, 2, 3})  # it knows whole words only
+            assert each.encode(f"the {token} cat", special=True) != ids
+        assert each.batch(["<pad> sat"], special=False)[0].min() > 0
+    if kind == "unigram":
+        assert tokenizer.decode(tokenizer.encode("the <pad> sat")) == "the <pad> sat"
+
+
+def test_ids_may_have_gaps(tmp_path):
+    model = {"type": "WordLevel", "vocab": {"a": 0, "b": 7, "<unk>": 2}, "unk_token": "<unk>"}
+    tokenizer = SubwordTokenizer.load(write(tmp_path, {"pre_tokenizer": {"type": "Whitespace"}, "model": model}))
+    assert len(tokenizer) == 8  # what an embedding needs
+    assert tokenizer.decode(tokenizer.encode("b a")) == "b a"
 
 
 def test_empty_text(tmp_path):
@@ -131,6 +152,9 @@ def test_batches_are_padded_and_cut(tmp_path):
     np.testing.assert_array_equal(mask, [[1, 1, 1], [1, 1, 0], [1, 0, 0]])
     assert tokenizer.batch(["abcab", "b"], max_len=2)[0].tolist() == [[0, 5], [0, 2]]
     assert tokenizer.encode("abcab") == [5, 4]  # the limit was for that batch
+    assert tokenizer.batch(["abcab", "b"], special=False, max_len=1)[0].tolist() == [[5], [2]]
+    with pytest.raises(ValueError, match="max_len must be at least 2 here, got 1"):  # no room but for <unk>
+        tokenizer.batch(["abcab", "b"], max_len=1)
 
 
 @pytest.mark.parametrize("bad", [-1, 6])
@@ -156,6 +180,13 @@ def test_bad_arguments():
         SubwordTokenizer.train(TEXTS, 300, "words")
     with pytest.raises(ValueError, match="vocab_size of at least 260, got 259"):
         SubwordTokenizer.train(TEXTS, 259)
+    with pytest.raises(TypeError, match="texts must be several texts, got the one text 'the cat'"):
+        SubwordTokenizer.train("the cat", 300)
+    tokenizer = SubwordTokenizer.train(TEXTS, 300)
+    with pytest.raises(TypeError, match="batch: texts must be several texts"):
+        tokenizer.batch("the cat")
+    with pytest.raises(TypeError):
+        tokenizer.decode([5.7])
 
 
 def test_the_module_needs_the_library_only_when_used():

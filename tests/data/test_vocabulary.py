@@ -115,3 +115,11 @@ def test_bp_76_windows_text_encoding(vocabulary, tmp_path):
     environment = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
     subprocess.run([sys.executable, *options, str(folder), str(path), str(copy)], check=True, env=environment)
     assert copy.read_bytes() == path.read_bytes()
+
+
+def test_what_cannot_be_written_leaves_the_older_file(vocabulary, tmp_path):
+    path = tmp_path / "v.json"
+    vocabulary.save(path)
+    with pytest.raises(UnicodeEncodeError):
+        Vocabulary([*vocabulary.tokens, "\ud800"]).save(path)  # half of a pair, which is no character
+    assert Vocabulary.load(path) == vocabulary

@@ -1,5 +1,6 @@
 """Text to parts of words and back, by the `tokenizers` library: byte-pair encoding, WordPiece and Unigram."""
 
+from operator import index
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ KINDS = ("bpe", "wordpiece", "unigram")
 class SubwordTokenizer:
     """A tokenizer of the `tokenizers` library, such as a tokenizer.json of Hugging Face, in the manners of ours.
 
-    Special tokens (BERT's [CLS] and [SEP], for example) are put around a text only with special=True, as the file says.
+    With special=True special tokens are put around a text as the file says (BERT's [CLS] and [SEP], for example), and
+    one that is written out in it ([MASK]) is that token. Otherwise every text is a text, "<pad>" too, and has none.
     `pad_id` fills up batches: the file's own padding, or the token <pad>, [PAD], or 0.
     Needs the extra `tokenizers`.
     """
@@ -24,12 +26,13 @@ class SubwordTokenizer:
         self.pad_id = padding["pad_id"] if padding else (known or [0])[0]
         tokenizer.no_padding()  # a lone text would be filled up to a fixed length
         tokenizer.no_truncation()  # nor is it cut silently: `batch` has max_len
+        self._n_ids = max(tokenizer.get_vocab().values(), default=-1) + 1  # some files leave ids out
 
     def __repr__(self):
         return f"SubwordTokenizer({type(self.tokenizer.model).__name__}, {len(self)} tokens)"
 
     def __len__(self):
-        return self.tokenizer.get_vocab_size()
+        return self._n_ids
 
     @classmethod
     def load(cls, path):
@@ -51,8 +54,9 @@ class SubwordTokenizer:
         The first four tokens are our padding, begin, end and unknown. "bpe" merges the most frequent pair of
         neighbours again and again, and of pairs that are equally frequent the one with the smaller ids; it starts from
         the 256 bytes, so that nothing is unknown. "wordpiece" splits at spaces and marks, and does not bring back how
-        many spaces there were. `vocab_size` is what to reach; a small text gives fewer.
-        Raises ValueError for another kind, and for a vocabulary too small for its first tokens.
+        many spaces there were; nor does "unigram" a space in front. `vocab_size` is what to reach; a small text gives
+        fewer. Raises ValueError for another kind, and for a vocabulary too small for its first tokens; TypeError for a
+        text alone.
         """
         library = _library()
         if kind not in KINDS:
@@ -60,7 +64,7 @@ class SubwordTokenizer:
         least = len(SPECIAL_TOKENS) + (256 if kind == "bpe" else 1)
         if vocab_size < least:
             raise ValueError(f"SubwordTokenizer.train: {kind} needs a vocab_size of at least {least}, got {vocab_size}")
-        texts = list(texts)
+        texts = _listed("train", texts)
         if kind != "bpe" and not any(text.strip() for text in texts):
             raise ValueError(f"SubwordTokenizer.train: {kind} needs a text to learn from, got none")
         tokenizer, trainer = _untrained(library, vocab_size, kind)
@@ -69,6 +73,7 @@ class SubwordTokenizer:
 
     def encode(self, text, special=False):
         """Return the ids of a text; "" gives [], with special=True what stands around it."""
+        self.tokenizer.encode_special_tokens = not special
         return self.tokenizer.encode(text, add_special_tokens=special).ids
 
     def decode(self, ids, special=False):
@@ -76,7 +81,7 @@ class SubwordTokenizer:
 
         Raises IndexError for an id outside the vocabulary.
         """
-        ids = [int(i) for i in ids]
+        ids = [index(i) for i in ids]
         wrong = [i for i in ids if not 0 <= i < len(self)]
         if wrong:
             raise IndexError(f"SubwordTokenizer.decode: got the id {wrong[0]}, expected 0 to {len(self) - 1}")
@@ -85,13 +90,17 @@ class SubwordTokenizer:
     def batch(self, texts, special=True, max_len=None):
         """Return ids (B, T) and mask (B, T), True at real tokens, of several texts; padding stands at the end.
 
-        Texts longer than `max_len` lose their end, but not their special tokens. Raises ValueError for no texts, and
-        where all are empty.
+        Texts longer than `max_len` lose their end, but not their special tokens. Raises ValueError for no texts, where
+        all are empty, and for a `max_len` that leaves no room for the text; TypeError for a text alone.
         """
+        texts, n_around = _listed("batch", texts), self.tokenizer.num_special_tokens_to_add(False) if special else 0
+        if max_len is not None and index(max_len) <= n_around:  # the library would not cut at all then
+            raise ValueError(f"SubwordTokenizer.batch: max_len must be at least {n_around + 1} here, got {max_len}")
+        self.tokenizer.encode_special_tokens = not special
         if max_len is not None:
             self.tokenizer.enable_truncation(max_len)
         try:
-            rows = [row.ids for row in self.tokenizer.encode_batch(list(texts), add_special_tokens=special)]
+            rows = [row.ids for row in self.tokenizer.encode_batch(texts, add_special_tokens=special)]
         finally:
             self.tokenizer.no_truncation()
         longest = max(map(len, rows), default=0)
@@ -105,6 +114,13 @@ class SubwordTokenizer:
     def save(self, path):
         """Write a tokenizer.json, which `load` and Hugging Face read."""
         Path(path).write_text(self.tokenizer.to_str(pretty=True), encoding="utf-8", newline="\n")
+
+
+def _listed(who, texts):
+    """Return the texts as a list; TypeError for a single one, which would be taken apart."""
+    if isinstance(texts, str):
+        raise TypeError(f"SubwordTokenizer.{who}: texts must be several texts, got the one text {texts!r:.40}")
+    return list(texts)
 
 
 def _library():
@@ -134,5 +150,8 @@ def _untrained(library, vocab_size, kind):
         tokenizer.pre_tokenizer, tokenizer.decoder = before.BertPreTokenizer(), after.WordPiece()
         return tokenizer, trainers.WordPieceTrainer(**options)
     tokenizer = library.Tokenizer(models.Unigram())
-    tokenizer.pre_tokenizer, tokenizer.decoder = before.Metaspace(), after.Metaspace()
+    # The special tokens are pieces like any other here: cut where a text spells one, so that they are not taken.
+    spelled = library.Regex("<(?=" + "|".join(token[1:] for token in SPECIAL_TOKENS) + ")")
+    tokenizer.pre_tokenizer = before.Sequence([before.Metaspace(), before.Split(spelled, "isolated")])
+    tokenizer.decoder = after.Metaspace()
     return tokenizer, trainers.UnigramTrainer(unk_token=unknown, **options)

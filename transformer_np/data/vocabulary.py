@@ -77,7 +77,7 @@ class Vocabulary:
     def save(self, path):
         """Write the vocabulary as JSON in UTF-8, one token a line, readable in any editor."""
         text = json.dumps({"tokens": self.tokens}, ensure_ascii=False, indent=0)
-        Path(path).write_text(text + "\n", encoding="utf-8", newline="\n")
+        Path(path).write_bytes(f"{text}\n".encode())  # encoded first: an error leaves an older file as it was
 
     @classmethod
     def load(cls, path):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from traced_layers import MODELS
 
 import transformer_np as tnp
 from transformer_np.layers import recurrent
@@ -160,7 +161,7 @@ def test_what_is_read_is_known(quickstart):
         for step, tree in zip(scene.outputs, scene.trees, strict=True)
         if tree is None
     }
-    assert all(re.search(r"real_tokens|look_ahead_mask|self\.encode|scale = ", source) for source in unread)
+    assert all(re.search(r"real_tokens|look_ahead_mask|scale = ", source) for source in unread)
 
 
 def test_the_gradient_stands_beside_its_value(quickstart):
@@ -208,6 +209,51 @@ def test_the_picture_of_others():
     layer = ["Norm", "Multi-Head Attention", "Add", "Norm", "Feed Forward", "Add"]
     assert boxes == ["Embedding", "Learned Positions", "2x", *layer, "Norm", "Linear"]
     assert labels(tnp.trace(tnp.layers.ReLU())(np.ones((1, 2)))) == [["Re LU".replace(" ", "")]]
+
+
+def test_the_picture_of_recurrent_layers():
+    """Each stack has a box for its layer, and for its direction where there are two."""
+    ids = np.ones((1, 3), int)
+    model = tnp.Seq2SeqRNN(9, 9, 8, 2, "gru", bidirectional=True)
+    left, right = labels(tnp.trace(model)(ids, ids))
+    assert left == ["Inputs", "Input Embedding", "2x", ""]  # a row of two
+    assert right[:5] == ["Outputs (shifted right)", "Output Embedding", "2x", "GRU", "Additive Attention"]
+    column, _ = Outline(tnp.trace(model)(ids, ids).steps).columns()
+    assert [box.label for box in column[-1].parts[0].parts] == ["GRU →", "GRU ←"]
+
+
+def scenes_in(name):
+    """The scenes of one of the small models."""
+    layer, inputs = MODELS[name](np.random.default_rng(0))
+    return scenes_of(tnp.trace(layer.eval())(*inputs))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_statement_of_a_model_says_something(name):
+    """Beside its source each statement of the house has a formula, or words; so has every array filled step by step."""
+    scenes = scenes_in(name)
+    assert [s.first.source for s in scenes if not s.enters and not s.formula and not s.words] == []
+
+
+def test_the_statements_of_the_loss_say_something():
+    """With label smoothing and padding too."""
+    loss_fn = tnp.CrossEntropy(label_smoothing=0.1, ignore_index=0, spread="others")
+    ids = np.array([[3, 4, 0]])
+    trace = tnp.trace(tnp.GPT(7, 8, 2, 1, 8, max_len=4, dropout=0.0), loss_fn, np.array([[4, 5, 0]]))(ids)
+    scenes = [s for s in scenes_of(trace) if s.first.module == "loss" and not s.enters]
+    assert len(scenes) > 8
+    assert all(s.formula or s.words for s in scenes)
+
+
+def test_a_loop_tells_which_round_it_is():
+    """What was put into states at t is what the next step reads there, and t is said."""
+    trace = tnp.trace(tnp.layers.RNN(3, 2, seed=0))(np.random.default_rng(0).standard_normal((1, 4, 3)).astype("f4"))
+    page = document(page_of(trace, check=False))
+    rounds = [s for s in page["scenes"] if s["source"] == "a += states[t] @ self.weight_hh.data"]
+    assert [s["counts"] for s in rounds] == [{"t": t} for t in range(4)]
+    (before,) = [x for x in rounds[2]["inputs"] if x.get("shown") == "states[t]"]
+    assert before["name"] == "h_t.2"
+    np.testing.assert_array_equal(trace["h_t.2"], trace["y"][:, 1])
 
 
 class WrongNorm(tnp.layers.LayerNorm):
@@ -278,6 +324,34 @@ def test_write_page_and_frame(tmp_path, quickstart):
     assert "<title>&lt;/title&gt;&lt;script&gt;</title>" in text
     frame = notebook_view(traced)
     assert frame.count("<") == 2  # <iframe ..></iframe>
+
+
+def test_patches_are_labelled_by_row_and_column():
+    """Before the class token and after it, on both axes of attention; the pixels of the image itself have no labels."""
+    model = tnp.ViT((4, 6), 2, 1, 3, 8, 2, 1, 8, dropout=0.0).eval()
+    page = document(page_of(tnp.trace(model)(np.ones((2, 1, 4, 6), np.float32)), check=False))
+    names = ["0,0", "0,1", "0,2", "1,0", "1,1", "1,2"]
+    assert page["tokens"] == {"src": [names], "tgt": [["[class]", *names]]}
+    views = {o["name"]: page["views"][o["view"]] for s in page["scenes"] for o in s["outputs"]}
+    assert views["encoder.layers.0.self_attention.attention.weights"]["axes"] == ["", "", "tgt", "tgt"]
+    assert views["patches.y"]["axes"] == ["", "src", ""]
+    assert (views["images"]["picture"], "axes" in views["images"]) == ("image", False)
+    assert views["patches.dx"]["picture"] == "gradient"
+    assert page["patches"] == {"view": page["scenes"][0]["outputs"][0]["view"], "size": 2, "rows": 2, "columns": 3}
+
+
+def test_labels_where_time_comes_first():
+    """The steps of a layer that reads from the end are in another order than its tokens: they have no labels."""
+    axes = Axes({"src": [list("abc")], "tgt": [list("wxyz")]}, {"src": None, "tgt": None}, {"onwards": 0, "back": 1})
+    assert axes.of((3, 1, 8), "gates", "onwards") == ["src", "", ""]
+    assert axes.of((3, 8), "rows", "onwards") == ["src", ""]
+    assert axes.of((1, 3, 8), "x", "onwards") == ["", "src", ""]
+    assert axes.of((3, 1, 8), "gates", "back") == ["", "", ""]
+    assert axes.of((3, 8), "rows", "back") == ["", ""]
+    assert axes.of((1, 3, 8), "y", "back") == ["", "src", ""]
+    several = Axes({"src": [list("abc")] * 2, "tgt": []}, {"src": None, "tgt": None}, {"onwards": 0})
+    assert several.of((6, 8), "rows", "onwards") == ["", ""]  # time first: not one sentence after another
+    assert axes.of((1, 4, 3, 8), "sums", "attention") == ["", "tgt", "src", ""]
 
 
 def test_labels_where_source_and_target_are_as_long():

@@ -27,7 +27,7 @@ def formula_of(kind, method, source):
             return table[key]
     if is_reshape(statement):
         return None, "The same numbers in the same order, in another shape."
-    return None, _words(statement, method == "backward")
+    return None, _words(statement, "backward" in method)
 
 
 def _words(statement, backward):
@@ -42,6 +42,8 @@ def _words(statement, backward):
         if backward:
             return "A value that was used more than once gets the sum of its gradients."
         return "The residual path: what came in is added to what the sub-layer made of it."
+    if backward and any(isinstance(n, ast.MatMult) for n in ast.walk(statement)):
+        return "Back through a product: each gradient times what its number met there."
     layer = _layer_called(statement)
     if layer:
         return f"The gradient that comes back through {layer}." if backward else f"What {layer} makes of it."

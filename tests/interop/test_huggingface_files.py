@@ -172,6 +172,17 @@ def test_a_pad_token_that_also_ends_texts_is_not_masked(gpt):
         assert huggingface.load(write(folder, {**config, **changes}, tensors)).pad_id == pad_id
 
 
+@pytest.mark.parametrize("name", ["bert", "t5"])
+def test_without_a_pad_token_no_token_is_padding(tmp_path, name):
+    """Where the config says nothing, it is 0 for these two, as transformers has it."""
+    huggingface.save(MODELS[name](), tmp_path)
+    config, tensors = contents(tmp_path)
+    for value, pad_id in ((3, 3), (None, None), (9, None), (-1, None)):
+        assert huggingface.load(write(tmp_path, {**config, "pad_token_id": value}, tensors)).pad_id == pad_id
+    del config["pad_token_id"]
+    assert huggingface.load(write(tmp_path, config, tensors)).pad_id == 0
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

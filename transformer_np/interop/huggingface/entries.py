@@ -108,10 +108,10 @@ class Config:
         return ACTIVATIONS[value]
 
     def pad_id(self, vocab_size, default=None):
-        """Return pad_token_id, or the default where it is null or no id of the vocabulary."""
+        """Return pad_token_id, the default where it is missing, None where it is null or no id of the vocabulary."""
         value = self.content.get("pad_token_id", default)
         is_id = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < vocab_size
-        return value if is_id else default
+        return value if is_id else None
 
     def own_pad_id(self, vocab_size):
         """Return pad_token_id if it is a token of its own, else None.

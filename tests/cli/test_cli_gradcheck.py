@@ -189,6 +189,16 @@ def test_a_file_that_does_not_run(good):
         call(f"{good}:Linear")
 
 
+def test_a_file_of_a_package_may_import_its_neighbours(tmp_path, capsys):
+    inner = tmp_path / "my_package" / "layers"
+    inner.mkdir(parents=True)
+    for folder in (inner, inner.parent):
+        (folder / "__init__.py").touch()
+    (inner.parent / "sums.py").write_text("def total(x):\n    return x.sum(0)\n")
+    (inner / "mine.py").write_text("from ..sums import total\n" + GOOD.replace("d.sum(0)", "total(d)"))
+    assert call(f"{inner / 'mine.py'}:Linear") == 0, capsys.readouterr().out
+
+
 def test_watch_checks_again_on_save(good, capsys):
     """The file is broken while the watcher runs; also a syntax error in between does not end it."""
 

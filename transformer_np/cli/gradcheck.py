@@ -181,12 +181,16 @@ def _evaluate(expression, namespace, seed):
 
 
 def load(path):
-    """Execute a Python file afresh and return its names; imports find the file's own folder first."""
+    """Execute a Python file afresh and return its names; imports find the file's own folder, or its package, first."""
     if not path.is_file():
         raise ValueError(f"no file {path}")
     module = types.ModuleType(path.stem)
     module.__file__ = str(path)
-    folder = str(path.resolve().parent)
+    root = path.resolve().parent
+    while (root / "__init__.py").is_file():  # a file of a package: its imports may begin with a dot
+        module.__package__ = f"{root.name}.{module.__package__}".rstrip(".") if module.__package__ else root.name
+        root = root.parent
+    folder = str(root)
     source = path.read_text(encoding="utf-8")
     linecache.checkcache(str(path))
     sys.path.insert(0, folder)

@@ -20,7 +20,9 @@ def test_python_examples_run_and_print_what_is_shown(capsys, tmp_path, monkeypat
         assert line in printed.splitlines()
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name
+)
 def test_links_lead_somewhere(page):
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):

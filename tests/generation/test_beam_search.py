@@ -173,6 +173,17 @@ def test_of_equally_likely_tokens_the_first_is_taken():
     assert ids.tolist() == [[[0], [1], [2]]]
 
 
+def test_fewer_texts_than_asked_for():
+    """Two tokens may come, so there are two texts of one token; the third has nothing in it."""
+    model = models()["decoder only"]
+    ids, scores = tnp.beam_search(
+        model, np.array([[3, 1]]), 4, max_len=1, n_best=3, eos_id=END, forbid=(0, 1, 3), return_scores=True
+    )
+    assert sorted(ids[0, :2, 0].tolist()) == [2, 4]
+    assert ids[0, 2].tolist() == [END if model.pad_id is None else model.pad_id]
+    assert np.isfinite(scores).tolist() == [[True, True, False]]
+
+
 def test_no_end_at_all():
     model = models()["decoder only"]
     ids = tnp.beam_search(model, np.array([[3, 1]]), 3, max_len=4, eos_id=None)
@@ -185,9 +196,10 @@ def test_no_end_at_all():
         ({"beam_size": 0}, "beam_size must be an integer of at least 1, got 0"),
         ({"beam_size": 2.0}, "beam_size must be an integer"),
         ({"n_best": 6}, "n_best 6 is more than beam_size 5"),
-        ({"length_penalty": float("nan")}, "length_penalty must be a finite number"),
+        ({"length_penalty": float("nan")}, "length_penalty must be a number from -50 to 50, got nan"),
         ({"length_rule": "mean"}, 'length_rule must be "gnmt" or "power"'),
         ({"max_len": 0}, "max_len must be at least 1, got 0"),
+        ({"length_penalty": -1e4, "length_rule": "power"}, "length_penalty must be a number from -50 to 50"),
         ({"early_stopping": "never"}, "early_stopping must be True or False, which never misses a winner, got 'never'"),
         ({"eos_id": [1, 2]}, r"eos_id must be an id, 0 to 4, got \[1, 2\]"),
     ],

@@ -1,6 +1,7 @@
 """Beam search: follow the most likely texts side by side, and take the best one that has ended."""
 
 import math
+import numbers
 
 import numpy as np
 
@@ -69,8 +70,8 @@ def check_search(beam_size, n_results, length_penalty, length_rule, early_stoppi
     for name, n in (("beam_size", beam_size), ("n_best", n_results)):
         if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
             raise ValueError(f"beam_search: {name} must be an integer of at least 1, got {n!r}")
-    if not -math.inf < length_penalty < math.inf:
-        raise ValueError(f"beam_search: length_penalty must be a finite number, got {length_penalty!r}")
+    if not isinstance(length_penalty, numbers.Real) or not -50 <= length_penalty <= 50:  # lp(n) stays a finite number
+        raise ValueError(f"beam_search: length_penalty must be a number from -50 to 50, got {length_penalty!r}")
     if n_results > beam_size:
         raise ValueError(f"beam_search: n_best {n_results} is more than beam_size {beam_size}")
     if length_rule not in LENGTH_RULES:
@@ -154,10 +155,15 @@ class Search:
         return self.finished_scores[:, self.n_results - 1] >= bound
 
     def best(self):
-        """Return the ids (B, n_results, T') and scores (B, n_results) of the best finished texts."""
-        longest = int(self.finished_lengths[:, : self.n_results].max())
+        """Return the ids (B, n_results, T') and scores (B, n_results) of the best finished texts.
+
+        Where there are fewer texts than that, the rest have the score -inf and nothing but what fills up.
+        """
+        xp, scores = array_module(self.log_p), self.finished_scores[:, : self.n_results]
+        found = scores > -xp.inf
+        longest = int(xp.where(found, self.finished_lengths[:, : self.n_results], 0).max())
         ids = self.finished_ids[:, : self.n_results, :longest].astype(self.text.ids.dtype)
-        return ids, self.finished_scores[:, : self.n_results]
+        return xp.where(found[..., None], ids, ids.dtype.type(fill_id(self.text.model, self.eos_id))), scores
 
 
 def largest(x, k):

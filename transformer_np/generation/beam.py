@@ -169,14 +169,21 @@ class Search:
 def largest(x, k):
     """Return the k largest of each row of x (N, L), in falling order, and where they stand; of equals the first."""
     xp, n = array_module(x), x.shape[1]
-    k, rows = min(k, n), xp.arange(len(x))[:, None]  # (N, 1): x[rows, i] picks from each row of x
-    top = xp.argpartition(x, n - k, axis=1)[:, n - k :]
-    n_equal = int((x >= x[rows, top].min(1, keepdims=True)).sum(1).max())
-    if n_equal > k:  # the cut goes through equals, and left any of them: take all, to find the first
-        top = xp.argpartition(x, n - n_equal, axis=1)[:, n - n_equal :]
-    top.sort(axis=1)
-    top = top[rows, xp.argsort(-x[rows, top], axis=1, kind="stable")[:, :k]]
+    rows = xp.arange(len(x))[:, None]  # (N, 1): x[rows, i] picks from each row of x
+    top = places(x, min(k + 1, n))  # one more, to see whether it equals the last that counts
+    last = x[rows, top[:, k - 1 :]]  # (N, 2), or fewer where k >= L
+    if k < n and bool((last[:, 0] == last[:, 1]).any()):  # then the first of them all may not be there
+        top = places(x, int((x >= last[:, :1]).sum(1).max()))
+    top = top[:, :k]
     return x[rows, top], top
+
+
+def places(x, k):
+    """Return where the k largest of each row of x (N, L) stand, in falling order; of equals in the result, in order."""
+    xp, n = array_module(x), x.shape[1]
+    top = xp.argpartition(x, n - k, axis=1)[:, n - k :]
+    top.sort(axis=1)
+    return xp.take_along_axis(top, xp.argsort(-xp.take_along_axis(x, top, 1), axis=1, kind="stable"), 1)
 
 
 def log_sum_exp(x):

@@ -1,5 +1,6 @@
 """Hugging Face's folders: models of transformers are loaded here with equal outputs, and ours there."""
 
+import json
 import os
 
 import numpy as np
@@ -116,10 +117,10 @@ def load_theirs(name, folder):
     )
 
 
-def assert_close(a, b):
+def assert_close(a, b, about=""):
     assert len(a) == len(b)
     for x, y in zip(a, b, strict=True):
-        np.testing.assert_allclose(x, y, **TOLERANCE)
+        np.testing.assert_allclose(x, y, **TOLERANCE, err_msg=about)
 
 
 @every_case
@@ -162,6 +163,55 @@ def test_there_and_back(tmp_path, name):
     huggingface.save(again, tmp_path / "again")
     for file in ("config.json", "model.safetensors"):
         assert (tmp_path / "again" / file).read_bytes() == (tmp_path / file).read_bytes()
+
+
+def changed(value):
+    """Another value of the same kind; None where there is none to think of."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, (int, float)):
+        return value + (1 if isinstance(value, int) else 0.25)
+    if isinstance(value, str):
+        return "gelu" if value == "relu" else "relu"
+    return 1 if value is None else None
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "mistral", "bert", "t5", "t5 gated silu", "vit"])
+def test_every_field_of_their_config_is_honoured_or_refused(tmp_path, name):
+    """Each field in turn gets another value. What both sides then still load, gives equal outputs."""
+    huggingface.save(ours(name), tmp_path / "seed")
+    twin, _ = load_theirs(name, tmp_path / "seed")
+    twin.save_pretrained(tmp_path)
+    content = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    fields = {key: changed(value) for key, value in content.items() if changed(value) is not None}
+    fields |= {alias: changed(content[key]) for alias, key in twin.config.attribute_map.items() if key in content}
+    fields |= {"is_causal": False}
+    fields.pop("pad_token_id", None)  # ours leaves padding out without being told so
+    equal, refused = 0, 0
+    for key, value in fields.items():
+        (tmp_path / "config.json").write_text(json.dumps({**content, key: value}), encoding="utf-8")
+        try:
+            model = huggingface.load(tmp_path)
+        except ValueError:
+            refused += 1
+            continue
+        other = made_by_theirs(twin, {**content, key: value})
+        if other is not None:
+            assert_close(our_outputs(model), their_outputs(other), key)
+            equal += 1
+    assert min(equal, refused) > 5
+
+
+def made_by_theirs(twin, content):
+    """Their model of another config with the weights of this one; None where they do not fit."""
+    try:
+        config = type(twin.config).from_dict(content)
+        attention = twin.config._attn_implementation
+        other = type(twin)._from_config(config, attn_implementation=attention, dtype=torch.float64)
+        other.load_state_dict(twin.state_dict())
+    except Exception:  # theirs refuses in many ways
+        return None
+    return other.eval()
 
 
 def test_an_mt5_made_by_transformers(tmp_path):

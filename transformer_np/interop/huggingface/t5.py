@@ -20,7 +20,7 @@ IGNORED = (r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bi
 
 def read_config(config, tensors):
     """Return the arguments of our T5."""
-    config.must_be(is_causal=True)
+    config.must_be(is_causal=True, is_encoder_decoder=True)
     gate, _, activation = config.text("feed_forward_proj", "relu").rpartition("-")
     if gate not in ("", "gated"):
         raise ValueError(f"config.json: feed_forward_proj = {config.get('feed_forward_proj')!r:.60} has no counterpart")

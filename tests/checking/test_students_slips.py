@@ -259,3 +259,68 @@ def test_a_parameter_without_a_gradient_is_asked_about():
     # Where the caller says that it is a parameter, there is no doubt.
     report = gradcheck(Forgets(), x_of(3, 4), parameters={"gamma": "dgamma"})
     assert report.message == "the gradient of gamma is wrong"
+
+
+class Dense:
+    """The manner of many tutorials: backward also learns."""
+
+    def __init__(self):
+        self.weights = np.random.default_rng(0).normal(size=(3, 5))
+
+    def forward(self, x):
+        self.x = x
+        return self.weights @ x
+
+    def backward(self, dy, learning_rate):
+        dx = self.weights.T @ dy
+        self.weights -= learning_rate * dy @ self.x.T
+        return dx
+
+
+def test_a_backward_that_learns():
+    class WithDefault(Dense):
+        def backward(self, dy, learning_rate=0.1):
+            return super().backward(dy, learning_rate)
+
+    class Rebinds(Dense):
+        def backward(self, dy):
+            dx = self.weights.T @ dy
+            self.weights = self.weights - 0.1 * dy @ self.x.T
+            return dx
+
+    report = gradcheck(Dense(), x_of(5, 2))
+    assert report.status == "ERROR"
+    assert report.message.startswith("backward(dy, learning_rate) is called with the upstream gradient alone")
+    for layer in (WithDefault(), Rebinds()):
+        kept = layer.weights.copy()
+        report = gradcheck(layer, x_of(5, 2))
+        assert report.status == "MUTATED"
+        assert report.message.startswith("backward changes what forward reads (weights)")
+        np.testing.assert_array_equal(layer.weights, kept)
+
+
+def test_parameters_in_objects_with_value_and_gradient():
+    class Weight:
+        def __init__(self, value):
+            self.value, self.gradient = value, np.zeros(value.shape)
+
+    class Gain:
+        def __init__(self, factor):
+            self.w, self.factor = Weight(np.arange(1.0, 5.0)), factor
+
+        def forward(self, x):
+            self.x = x
+            return x * self.w.value
+
+        def backward(self, dy):
+            self.w.gradient = self.factor * (dy * self.x).sum(0)
+            return dy * self.w.value
+
+    assert gradcheck(Gain(1), x_of(3, 4)).ok
+    assert gradcheck(Gain(2), x_of(3, 4)).message == "the gradient of w is wrong"
+
+
+def test_a_forward_without_return():
+    report = gradcheck(broken(Linear, forward=lambda self, x: None)(), x_of(3, 5))
+    assert report.status == "ERROR"
+    assert "is its `return` missing?" in report.message

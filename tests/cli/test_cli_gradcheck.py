@@ -120,6 +120,21 @@ def test_right_layers_in_unusual_clothes_are_fed_what_they_take(good, capsys):
         assert call(f"{good}:{name}") == 0, capsys.readouterr().out
 
 
+def test_functions_of_a_linear_map_get_a_weight_and_a_bias_that_fit(good, capsys):
+    good.write_text(
+        "def linear_forward(x, W, b):\n    return x @ W + b, (x, W)\n\n"
+        "def linear_backward(dy, cache):\n    x, W = cache\n    rows, d = x.reshape(-1, len(W)), dy.reshape(6, -1)\n"
+        "    return dy @ W.T, rows.T @ d, d.sum(0)\n"
+    )
+    assert call(f"{good}:linear") == 0, capsys.readouterr().out
+
+
+def test_a_slip_in_forward_is_not_blamed_on_the_inputs(good):
+    good.write_text(UNUSUAL.replace("np.tanh(x)", "np.tahn(x)"))
+    with pytest.raises(ValueError, match=r"forward\(x\) raised AttributeError: .*tahn"):
+        call(f"{good}:Called")
+
+
 def test_what_was_handed_to_forward_is_told_where_it_may_be_to_blame(good, capsys):
     good.write_text(UNUSUAL)
     assert call(f"{good}:OverTheBatch") == 1  # right for (B, D), and given (B, T, D)

@@ -167,6 +167,8 @@ def draw_inputs(subject, seed=0):
                         continue
                     return inputs
     shapes, error = first
+    if isinstance(error, (AttributeError, NameError)):  # no input would mend that
+        raise ValueError(f"forward({', '.join(names)}) raised {type(error).__name__}: {error}")
     raise ValueError(
         f"no inputs found that forward({', '.join(names)}) accepts; with {shapes} it raised "
         f'{type(error).__name__}: {error}; say them with --inputs "randn(2, 3, 8)"'
@@ -189,11 +191,15 @@ Guess = namedtuple("Guess", "targets mask vectors")  # what doubtful arguments a
 
 
 def _guesses(names):
-    """What doubtful arguments may be, the likeliest first: targets ids or floats; which mask; which are vectors."""
+    """What doubtful arguments may be, the likeliest first: targets ids or floats; which mask; vectors, and how much
+    longer than the last axis of x they are."""
     lower = {name.lower() for name in names}
     targets = ("ids", "floats") if lower & set(TARGET_NAMES) else ("ids",)
     masks = ("padding", "look-ahead") if lower & set(MASK_NAMES) else ("padding",)
-    vectors = {"gamma", "beta", "bias"} | ({"b", "g"} if lower & {*WEIGHT_NAMES, "gamma", "beta"} else set())
+    wider = 1 if lower & set(WEIGHT_NAMES) else 0  # a bias has as many numbers as the weight has columns
+    vectors = {"gamma": 0, "beta": 0, "bias": wider}
+    if lower & {*WEIGHT_NAMES, "gamma", "beta"}:
+        vectors |= {"b": wider, "g": 0}
     return [Guess(*each, vectors) for each in itertools.product(targets, masks)]
 
 
@@ -214,7 +220,7 @@ def _draw(name, leading, width, rng, subject, dtype, guess):
             return lengths
         return np.tri(T, dtype=bool) if guess.mask == "look-ahead" else np.arange(T) < lengths[:, None]
     if lower in guess.vectors:
-        return rng.standard_normal(width).astype(dtype)
+        return rng.standard_normal(width + guess.vectors[lower]).astype(dtype)
     if lower in WEIGHT_NAMES:
         return rng.standard_normal((width, width + 1)).astype(dtype)
     return rng.standard_normal((*leading, width)).astype(dtype)

@@ -48,6 +48,8 @@ def first_run(check):
     if not any(differentiable(y) for y in outputs):
         whole = [n for n, x in zip(trial.names, trial.inputs, strict=True) if not differentiable(x)]
         hint = f"; {some(whole)} holds no floats" if whole and len(whole) == len(trial.names) else ""
+        if trial.subject.tree is None:
+            hint = " but nothing at all: is its `return` missing?"
         raise Stop("ERROR", "forward returned no float array" + hint)
     first = [y.copy() for y in outputs]
     _look_for_mutation(check, "forward", before, held)
@@ -57,12 +59,14 @@ def first_run(check):
     copies = [dy.copy() for dy in dys]
     kept = [y.copy() for y in again]
     after_forward = trial.snapshot()
+    _look_at_what_backward_takes(trial, n_outputs=len(again))
     returned = attempt(check, "backward", trial.backward, dys)
     _look_for_stubs(check, returned)
     _look_for_changed_parameters(check, after_forward)
     _look_for_mutation(check, "backward", before, held)
     _look_for_mutated(check, "dy, the upstream gradient,", "backward", dys, copies)
     _look_for_mutated(check, "the output of forward", "backward", again, kept)
+    _look_for_learning(check, after_forward, kept)
     check.dys = copies
     attempt(check, "forward", trial.find_arrays)
     if check.only is not None:
@@ -132,6 +136,42 @@ def _look_for_changed_parameters(check, after_forward):
             array, values = check.trial.held.get(where, (None, None))
             if array is place.get() and array is not None and not identical(array, values):
                 raise Stop("MUTATED", f"forward changes the parameter {slot.name}; only an optimizer may")
+
+
+def _look_at_what_backward_takes(trial, n_outputs):
+    """A backward that needs more than the upstream gradient, as a learning rate, cannot be called."""
+    if trial.layer is None:
+        return
+    required, optional = trial.subject.signature
+    if optional is not None and len(required) > n_outputs:
+        raise Stop(
+            "ERROR",
+            f"backward({', '.join(required)}) is called with the upstream gradient alone: what else it takes needs a "
+            "default. It must not learn by itself: that is an optimizer's part",
+        )
+
+
+def _look_for_learning(check, after_forward, outputs):
+    """Whether backward changes something that forward reads, so that the same inputs now give another output."""
+    holders = {id(holder): holder for holder, _ in check.trial.attributes}
+    changed = []
+    for (holder, attribute, key), (_, values) in after_forward.items():
+        now = vars(holders[holder]).get(attribute)
+        try:
+            now = now if key is None else now[key]
+        except (KeyError, IndexError, TypeError):
+            continue
+        if differentiable(now) and not identical(now, values):
+            changed.append(attribute)
+    if not changed:
+        return
+    again = attempt(check, "forward", check.trial.forward)
+    if any(differentiable(a) and not same(a, b, 2.2e-16) for a, b in zip(again, outputs, strict=True)):
+        raise Stop(
+            "MUTATED",
+            f"backward changes what forward reads ({some(list(dict.fromkeys(changed)))}): the same inputs give another "
+            "output afterwards; only an optimizer may change parameters",
+        )
 
 
 def _look_for_mutated(check, what, who, arrays, copies):

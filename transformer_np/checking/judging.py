@@ -27,6 +27,7 @@ def judge_arrays(check):
     hear_taylor(check)
     for _ in range(check.points - 1):
         if {a.status for a in check.report.arrays} <= {"PASS", "KINK"} and look_again(check):
+            hear_taylor(check)
             return
 
 

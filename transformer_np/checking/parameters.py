@@ -1,6 +1,7 @@
 """Where an object keeps its parameters and their gradients, in the manners that people write them.
 
 - `named_parameters()` or `parameters()` giving objects with `.data` and `.grad`: the layers of this package;
+- objects with `.value` and `.gradient` in attributes;
 - arrays in attributes: `W` with `dW`, `d_W`, `grad_W` or `W_grad`;
 - dictionaries `params` and `grads` with the same keys (or `d` + key), lists `params` and `grads` in the same order;
 - sub-layers in attributes, lists and dictionaries, searched likewise.
@@ -11,6 +12,7 @@ An array that two names share is one parameter; its gradient is the sum of all i
 from .trees import differentiable, is_array
 
 PARAMETER_CONTAINERS = ("params", "parameters", "weights", "_params")
+FIELDS = (("data", "grad"), ("value", "grad"), ("value", "gradient"), ("data", "gradient"))
 GRADIENT_CONTAINERS = ("grads", "gradients", "dparams", "grad", "_grads")
 
 
@@ -80,8 +82,19 @@ def find_parameters(layer, wanted=None):
     return _merge_tied(_declared(layer) or _in_attributes(layer, "", set()))
 
 
-def _looks_like_parameter(value):
-    return not is_array(value) and is_array(getattr(value, "data", None)) and hasattr(value, "grad")
+def _fields(value):
+    """Where an object that stands for one parameter keeps it and its gradient: two names, or None."""
+    if is_array(value):
+        return None
+    for data, grad in FIELDS:
+        if is_array(getattr(value, data, None)) and hasattr(value, grad):
+            return data, grad
+    return None
+
+
+def _slot(name, parameter):
+    data, grad = _fields(parameter)
+    return Slot(name, Place(parameter, data), Place(parameter, grad), grad == "grad")
 
 
 def _declared(layer):
@@ -95,11 +108,7 @@ def _declared(layer):
             pairs = list(listed.items())
         elif isinstance(listed, (list, tuple)):
             pairs = [(getattr(p, "name", None) or f"parameters[{i}]", p) for i, p in enumerate(listed)]
-    return [
-        Slot(name, Place(p, "data"), Place(p, "grad"), True)
-        for name, p in pairs
-        if _looks_like_parameter(p) and differentiable(p.data)
-    ]
+    return [_slot(name, p) for name, p in pairs if _fields(p) and differentiable(getattr(p, _fields(p)[0]))]
 
 
 def _in_attributes(holder, prefix, seen):
@@ -110,8 +119,8 @@ def _in_attributes(holder, prefix, seen):
     attributes, slots = vars(holder), []
     for name, value in list(attributes.items()):
         path = prefix + name
-        if _looks_like_parameter(value):
-            slots.append(Slot(path, Place(value, "data"), Place(value, "grad"), True))
+        if _fields(value):
+            slots.append(_slot(path, value))
         elif differentiable(value):
             partner = _gradient_name(name, attributes)
             if partner:
@@ -133,8 +142,8 @@ def _in_container(holder, name, value, path, seen):
     slots = []
     for key, part in items:
         inner = f"{path}.{key}" if isinstance(value, dict) else f"{path}[{key}]"
-        if _looks_like_parameter(part):
-            slots.append(Slot(inner, Place(part, "data"), Place(part, "grad"), True))
+        if _fields(part):
+            slots.append(_slot(inner, part))
         elif _is_layer(part):
             slots += _in_attributes(part, inner + ".", seen)
     return slots

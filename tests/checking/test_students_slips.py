@@ -324,3 +324,21 @@ def test_a_forward_without_return():
     report = gradcheck(broken(Linear, forward=lambda self, x: None)(), x_of(3, 5))
     assert report.status == "ERROR"
     assert "is its `return` missing?" in report.message
+
+
+def test_a_cache_that_keeps_the_first_input_is_called_stale():
+    class Growing:
+        def __init__(self):
+            self.cache = []
+
+        def forward(self, x):
+            self.cache.append(x)
+            return x**2
+
+        def backward(self, dy):
+            return 2 * self.cache[0] * dy
+
+    report = gradcheck(Growing(), x_of(3, 5))
+    assert report.array("x").note == "right at the first point, wrong at a second one"
+    assert report.array("x").diagnoses[0].kind == "stale"
+    assert "it is too coarse" not in str(report)  # the Taylor rate is that of the second point

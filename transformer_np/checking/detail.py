@@ -5,6 +5,7 @@ import numpy as np
 from ..backend import array_module, to_numpy
 from .differences import WRONG
 from .evidence import Evidence
+from .judging import LATER
 from .locate import locate, numeric_gradient, wrong_entries
 from .overwritten import overwritten
 from .trees import differentiable
@@ -128,6 +129,7 @@ def diagnose(check):
             attributes=attributes,
             class_name=trial.subject.name,
             previous=previous.get(w.name),
+            right_before=array.note == LATER,
         )
         try:
             array.diagnoses = overwritten(trial, w, array, reference.dys) or list(explain(evidence))

@@ -54,6 +54,7 @@ class Evidence:
     class_name: what the user calls the layer; a hint in the words of the answer, never proof of anything.
     previous: the analytic gradient of this array in a call before, with other inputs and another upstream gradient,
     when the engine made one.
+    right_before: whether this gradient was right at the first point, and is wrong at a second.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Evidence:
     attributes: dict = field(default_factory=dict)
     class_name: str = ""
     previous: np.ndarray | None = None
+    right_before: bool = False
 
     def __post_init__(self):
         if self.kind not in ("input", "parameter"):

@@ -13,6 +13,7 @@ from .witnesses import complex_step, taylor
 
 MOVE = 1 / 3  # how far the second point is from the first, in units of each array
 FEW_ENTRIES = 256  # up to this many entries a kink is sought entry by entry, else by group testing
+LATER = "right at the first point, wrong at a second one"
 SINGLE = 1e-11  # a relative noise above this means that something computes in less than float64
 
 
@@ -84,7 +85,7 @@ def look_again(check):
                 w, check.differences.direction(w), gradient.astype(trial.dtype, copy=False)
             )
             if judged.verdict == WRONG:
-                array.status, array.note = "FAIL", "right at the first point, wrong at a second one"
+                array.status, array.note = "FAIL", LATER
                 array.slopes, array.steps = (
                     [(judged.best.analytic, judged.best.value, judged.best.bar)],
                     judged.steps,

@@ -94,7 +94,10 @@ def from_rules(c, layers, known_already):
     """The clues of the rules for any layer and of the terms, exact ones first."""
     proofs = [*(terms.read_terms(c, r) for r in layers), *(rule(c) for rule in structure.PROOFS)]
     clues = [replace(clue, proof=clue.exact) for clue in proofs if clue is not None]
-    clues += [clue for rule in (*structure.RULES, *places.RULES) if (clue := rule(c)) is not None]
+    rules = (*structure.RULES, *places.RULES)
+    if c.e.right_before:  # then a formula is hardly wrong, but what it reads may be old
+        rules = (*structure.LAST, *rules)
+    clues += [clue for rule in rules if (clue := rule(c)) is not None]
     if not known_already and not any(clue.exact for clue in clues):
         clues += [clue for rule in factors.RULES if (clue := rule(c)) is not None]
     if not clues:

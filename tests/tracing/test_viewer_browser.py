@@ -6,11 +6,13 @@ import shutil
 
 import numpy as np
 import pytest
+from traced_layers import MODELS
 
 import transformer_np as tnp
 from transformer_np.layers.embedding import add_rows_plain
 from transformer_np.layers.linear import column_sums
 from transformer_np.layers.multi_head_attention import merge_heads, repeat_heads, split_heads, sum_repeated_heads
+from transformer_np.layers.rotary import rotate
 from transformer_np.layers.softmax import softmax, softmax_backward
 from transformer_np.tracing.page import page_of, provenance
 
@@ -68,11 +70,12 @@ def open_page(browser):
     """Open an address; at the end of the test, nothing may have been complained about or asked of the network."""
     pages, complaints = [], []
 
-    def open_it(address, width=1280, height=860, scheme="light"):
-        page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+    def open_it(address, width=1280, height=860, scheme="light", **options):
+        page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme, **options)
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: None if request.url == address else complaints.append(request.url))
+        own = address.partition("#")[0]
+        page.on("request", lambda request: None if request.url == own else complaints.append(request.url))
         page.goto(address)
         page.wait_for_selector("html[data-ready]")
         pages.append(page)
@@ -154,17 +157,57 @@ def test_the_slider(open_page, address):
     assert page.inner_text("#live").startswith("Step 3 of ")
 
 
+FAMILIES = ("GPT", "Llama", "BERT", "T5", "ViT", "Seq2SeqRNN, lstm", "Seq2SeqRNN, gru, two directions", "ConvEncoder")
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request, file_of):
+    """A small model of each other family: its trace, and the address of its page."""
+    model, inputs = MODELS[request.param](np.random.default_rng(0))
+    trace = tnp.trace(model.eval())(*inputs)
+    side = "src_tokens" if "src" in trace else "tgt_tokens"
+    tokens = {} if "images" in trace else {side: [list("abcd")[: inputs[0].shape[1]]] * 2}
+    return trace, file_of(page_of(trace, check=False, **tokens))
+
+
 def test_every_number(open_page, address, traced):
     """All numbers of the page, written as the page writes them, are those of the trace to four digits."""
-    page = open_page(address)
+    check_numbers(open_page(address), traced)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_every_family(open_page, family, width, scheme):
+    """Each of its steps can be shown, none too wide; its numbers are the arrays'; nothing for axe to say."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    trace, address = family
+    page = open_page(address, width=width, scheme=scheme)
+    if scheme == "light":
+        check_numbers(page, trace)
+    n = where(page)[1]
+    wide = page.evaluate(
+        """width => viewer.page.scenes.flatMap((_, i) => {
+            viewer.show(i);
+            return document.scrollingElement.scrollWidth > width ? [i] : [];
+        })""",
+        width,
+    )
+    assert wide == []
+    for i in (0, n // 3, n - 1):
+        page.evaluate("i => viewer.show(i)", i)
+        found = axe.run(page).response["violations"]
+        assert [(v["id"], v["nodes"][0]["html"]) for v in found if v["impact"] in ("serious", "critical")] == []
+
+
+def check_numbers(page, trace):
+    """All numbers of the page, written as the page writes them, are those of the trace to four digits."""
     texts = page.evaluate(
         """() => Object.fromEntries(viewer.page.scenes.flatMap(s => s.outputs).map(o => {
             const view = viewer.page.views[o.view];
             return [o.name, Array.from(viewer.numbers.values(view), (_, i) => viewer.numbers.text(view, i))];
         }))"""
     )
-    assert set(texts) == {s.name for s in traced.steps}
-    for step in traced.steps:
+    assert set(texts) == {s.name for s in trace.steps}
+    for step in trace.steps:
         whole = step.value.dtype.kind in "iub"
         numbers = step.value.ravel().tolist()  # + 0.0, since the page has no minus zero
         assert texts[step.name] == [str(x) if whole else format(x + 0.0, ".4g") for x in numbers], step.name
@@ -230,6 +273,166 @@ def test_a_heat_map_by_keyboard(open_page, address, traced):
     page.keyboard.press("Escape")
     page.keyboard.press("ArrowRight")
     assert where(page)[0] == step[0] + 1
+
+
+def entry(page, part, array, index):
+    """The middle of one entry of a heat map of the page, on the screen. part: "reads" or "makes"."""
+    return page.evaluate(
+        """([part, array, index]) => {
+            const m = viewer.maps.find(m => m.element.closest(`.${part}`) && m.name === array);
+            m.field.scrollIntoView({block: "center"});
+            const {tile, i, j} = m.place(m.s, m.toKept(ravel(index, m.shape)));
+            const [x, y] = m.tileAt(m.s, tile);
+            const box = m.canvas.getBoundingClientRect();
+            return [box.left + x + (j + 0.5) * m.s.w, box.top + y + (i + 0.5) * m.s.h];
+        }""",
+        [part, array, index],
+    )
+
+
+def following(page):
+    """The entry that is pinned, as the page says it."""
+    return page.inner_text("#pin span") if page.is_visible("#pin") else None
+
+
+def test_a_number_is_followed_by_keyboard(open_page, address, traced):
+    """From an embedding by U alone to the loss, each entry made of the one before; G to its gradient and back."""
+    page = open_page(address)
+    go_to(page, "src_embedding.y")
+    page.focus(".makes .field")
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight", "Enter"):
+        page.keyboard.press(key)
+    value = traced["src_embedding.y"]
+    assert following(page).startswith(f"Following y[0, 1, 1] = {value[0, 1, 1]:.4g}")
+    begun = where(page)
+    page.keyboard.press("g")
+    gradient = traced.gradients["src_embedding.y"]
+    assert page.inner_text("#count").endswith("backward")
+    assert following(page).startswith(f"Following dy[0, 1, 1] = {gradient[0, 1, 1]:.4g}")
+    page.keyboard.press("g")
+    assert where(page) == begun
+    seen = [following(page)]
+    while not seen[-1].startswith("Following loss ="):
+        page.keyboard.press("u")
+        assert page.inner_text("#count").split("· ")[1] != "backward"
+        seen.append(following(page))
+        assert len(seen) < 300
+    assert seen[-1].startswith(f"Following loss = {traced.loss:.4g}")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    assert following(page) is None
+
+
+def test_a_number_is_followed_by_mouse(open_page, address, traced):
+    """A click pins, links lead on, the browser's button back; another click lets go."""
+    page = open_page(address)
+    name = "decoder.layers.0.cross_attention.attention"
+    go_to(page, f"{name}.q_scaled")
+    page.mouse.click(*entry(page, "makes", "q_scaled", [0, 1, 2, 3]))
+    value = traced[f"{name}.q_scaled"][0, 1, 2, 3]
+    assert following(page).startswith(f"Following q_scaled[0, 1, 2, 3] = {value:.4g}")
+    begun = where(page)
+    page.click(".makes .links button >> nth=0")
+    assert page.inner_text("#title") == "scores"
+    assert page.inner_text(".makes .from") == "q_scaled goes into row 2 (·&·0) of scores"
+    back = 1 + index_of(page, f"{name}.dq_scaled")
+    page.click(f".reads .links button[aria-label='q_scaled: gradient in step {back}']")
+    assert page.inner_text(".makes figcaption code >> nth=0") == "dq_scaled"
+    page.go_back()
+    assert page.inner_text("#title") == "scores"
+    page.go_back()
+    page.wait_for_function("n => viewer.at === n - 1", arg=begun[0])
+    page.mouse.click(*entry(page, "makes", "q_scaled", [0, 1, 2, 3]))
+    assert following(page) is None
+
+
+def index_of(page, name):
+    """The number of the step that makes an array, from 0."""
+    return page.evaluate("name => viewer.trail.made.get(name)", name)
+
+
+def test_a_finger_pins(open_page, address):
+    """On a phone, where nothing hovers: a tap, and the number stays in view."""
+    page = open_page(address, width=390, has_touch=True)
+    go_to(page, "decoder.layers.0.cross_attention.attention.weights")
+    page.touchscreen.tap(*entry(page, "makes", "weights", [0, 1, 2, 3]))
+    assert following(page).startswith("Following weights[0, 1, 2, 3] = ")
+    assert page.inner_text(".makes .from").startswith("From row 2 (·&·0) of scores")
+    page.click("#pin button")
+    assert following(page) is None
+
+
+def test_what_an_entry_reaches(open_page, file_of):
+    """Forward as backward: an entry goes into just those that come from it."""
+    layer = tnp.layers.Linear(3, 4, seed=0)
+    page = open_page(file_of(page_of(tnp.trace(layer)(np.ones((2, 3), np.float32)), check=False)))
+    found = page.evaluate(
+        """() => { const o = new Origins(null, [{shape: [2, 3]}, {shape: [3, 4]}]);
+            const tree = ["product", [2, 4], ["in", 0], ["in", 1]];
+            return [[...o.reached(tree, 0, 4)], [...o.reached(tree, 1, 6)], o.reached(tree, 0, 4, -1)]; }"""
+    )
+    assert found == [[4, 5, 6, 7], [2, 6], None]  # row 1 of y; column 2; no time to find out
+
+
+def test_the_address_of_a_step(open_page, address):
+    """By number, by name, or by a part of one; also when it is changed by hand. What is not there leads nowhere."""
+    name = "decoder.layers.0.cross_attention.attention.scores"
+    page = open_page(f"{address}#step={name}")
+    assert page.inner_text("#title") == "scores"
+    there = where(page)
+    page.evaluate("window.location.hash = '#step=7'")
+    page.wait_for_function("viewer.at === 6")
+    page.evaluate("window.location.hash = '#step=cross_attention.attention.scores'")
+    page.wait_for_function("n => viewer.at === n - 1", arg=there[0])
+    page.evaluate("window.location.hash = '#step=nowhere'")
+    page.wait_for_timeout(100)
+    assert where(page) == there
+    page.fill("#find", "nowhere")
+    page.press("#find", "Enter")
+    assert page.evaluate("document.querySelector('#find').validationMessage") == "No step is called so."
+    assert where(page) == there
+
+
+def test_on_paper(open_page, address):
+    """A dark page prints in light, the step alone; afterwards it is dark again."""
+    page = open_page(f"{address}#step=decoder.layers.0.cross_attention.attention.scores", scheme="dark")
+    dark = page.evaluate("viewer.maps[0].canvas.toDataURL()")
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    assert page.evaluate("viewer.maps[0].canvas.toDataURL()") != dark
+    assert page.get_attribute("html", "data-theme") == "light"
+    assert [page.is_visible(s) for s in ("#title", "#count", ".formula", ".makes canvas")] == [True] * 4
+    assert [page.is_visible(s) for s in (".buttons", "#slider", "#model", ".links", "footer")] == [False] * 5
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert page.get_attribute("html", "data-theme") == "dark"
+
+
+def test_the_model_can_be_folded_away(open_page, address):
+    """Then the numbers have the whole width."""
+    page = open_page(address)
+    before = page.locator("#main").bounding_box()["width"]
+    page.click("#model summary")
+    assert page.locator("#main").bounding_box()["width"] > before + 200
+
+
+def test_patches_are_shown_as_they_are(open_page, file_of):
+    """White where an image is smallest, black where it is largest, and so in the labels; of each image its own."""
+    images = np.random.default_rng(0).uniform(-1, 1, (2, 1, 4, 4)).astype(np.float32)
+    model = tnp.ViT(4, 2, 1, 3, 8, 2, 1, 8, dropout=0.0).eval()
+    page = open_page(file_of(page_of(tnp.trace(model)(images), check=False)))
+    shades = """one => { viewer.sentence = one; viewer.drawAll();
+        const whole = viewer.maps[0].picture(viewer.maps[0].sheet());
+        const read = c => { const d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
+            return Array.from({length: d.length / 4}, (_, k) => d[4 * k]); };
+        const stamps = viewer.stamps({axes: ["", "src"]}, 1);
+        return [read(whole), stamps.map(read), viewer.stamps({axes: ["", "tgt"]}, 1)[0]]; }"""
+    for one, image in enumerate(images[:, 0]):
+        whole, stamps, of_class = page.evaluate(shades, one)
+        grey = lambda x, low, high: np.rint(255 * (1 - (x - low) / (high - low)))  # noqa: E731
+        np.testing.assert_allclose(whole, grey(image, images.min(), images.max()).ravel(), atol=1)
+        patches = image.reshape(2, 2, 2, 2).transpose(0, 2, 1, 3).reshape(4, 4)
+        np.testing.assert_allclose(stamps, grey(patches, image.min(), image.max()), atol=1)
+        assert of_class is None
 
 
 def test_the_picture_leads_to_its_layers(open_page, address):
@@ -364,9 +567,20 @@ EXPRESSIONS = {
     "y = np.exp(x) / np.exp(x).sum(-1, keepdims=True)": {"x": (2, 3)},
     "y = np.maximum(x, 0) * (a > 0)": {"x": (2, 3), "a": (2, 3)},
     "y = v @ u": {"v": (4,), "u": (4,)},
+    "y = x @ v": {"x": (2, 3, 4), "v": (4,)},
+    "y = v @ x": {"v": (3,), "x": (3, 4)},
+    "y = np.matmul(a, b.T)": {"a": (2, 3), "b": (4, 3)},
+    "y = np.concatenate([x, a, x], axis=-1)": {"x": (2, 3), "a": (2, 1)},
+    "y = x[..., 1:3]": {"x": (2, 3, 4)},
+    "y = x[..., None] * a": {"x": (2, 3), "a": (2, 3, 4)},
+    "y = x[:, -1]": {"x": (2, 3, 4)},
+    "y = rotate(x, c, s, 'halves')": {"x": (2, 3, 4), "c": (3, 2), "s": (3, 2)},
+    "y = rotate(x, c, s, 'interleaved')": {"x": (2, 3, 4), "c": (3, 2), "s": (3, 2)},
     "y = -x ** 2 + a[0]": {"x": (2, 3), "a": (2, 3)},
 }
-NAMES = {f.__name__: f for f in (softmax, softmax_backward, column_sums, split_heads, merge_heads, repeat_heads)}
+NAMES = {
+    f.__name__: f for f in (softmax, softmax_backward, column_sums, split_heads, merge_heads, repeat_heads, rotate)
+}
 
 
 def contagion(source, inputs):
@@ -413,6 +627,29 @@ def test_origins_are_those_of_the_statement(open_page, address, source):
         said |= {(names[k], flat, out) for k, flats in found for flat in flats}
     # x.shape in a reshape reads no number of x.
     assert said == {(n, flat, out) for (n, flat), outs in contagion(source, inputs).items() for out in outs}
+
+
+def test_origins_of_what_is_put_into_an_array(open_page, address):
+    """Inside of the place from what was put there, and with += from before too; outside as it was."""
+    page = open_page(address)
+    run = """([tree, shapes, n]) => { const o = new Origins(null, shapes.map(shape => ({shape})));
+        return Array.from({length: n}, (_, i) => [...o.of(tree, i)].map(([k, set]) => [k, [...set]])); }"""
+    known = {"y": (0, (2, 3)), "v": (1, (2,))}
+    tree = provenance.read("y[:, 1] = v", "y", known.get, None, (2, 3))
+    old = lambda i: [[0, [i]]]  # noqa: E731
+    expected = [old(0), [[1, [0]]], old(2), old(3), [[1, [1]]], old(5)]
+    assert page.evaluate(run, [tree, [[2, 3], [2]], 6]) == expected
+    tree = provenance.read("y[:, 1] += v", "y", known.get, None, (2, 3))
+    expected[1], expected[4] = [[0, [1]], [1, [0]]], [[0, [4]], [1, [1]]]
+    assert page.evaluate(run, [tree, [[2, 3], [2]], 6]) == expected
+
+
+def test_origins_of_a_layer_that_reads_backwards(open_page, address):
+    """time_first of a reversed layer: the last token is the first step."""
+    page = open_page(address)
+    tree = provenance.read("y = self.time_first(x)", "y", {"x": (0, (1, 3))}.get, lambda e: True, (3, 1))
+    run = "tree => [0, 1, 2].map(i => [...new Origins(null, [{shape: [1, 3]}]).of(tree, i).get(0)])"
+    assert page.evaluate(run, tree) == [[2], [1], [0]]
 
 
 def test_origins_of_a_look_up(open_page, address):

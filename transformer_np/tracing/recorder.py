@@ -132,8 +132,9 @@ class Visit:
             if self.inside and (names := self.caller.names_of(value)):
                 self.objects[variable], self.known[variable] = value, self.caller.known[names[0]]
             else:
-                number = self._set(variable, value, "argument", None)
-                if self.inside and id(value) in self.recorder.blank:  # full by now, and not known to the caller
+                full = self.inside and id(value) in self.recorder.blank  # by now, and not known to the caller
+                number = self._set(variable, value, *(self._as_filled(value) if full else ("argument", None)))
+                if full:
                     self.caller.called.append(number)
         self.called = called
 
@@ -235,7 +236,11 @@ class Visit:
         """Record the arrays that were filled part by part, now that they are full."""
         for name, value in list(self.values.items()):
             if self.recorder.blank.pop(id(value), None) is not None:
-                self._set(name, value, "returned", None)
+                self._set(name, value, *self._as_filled(value))
+
+    def _as_filled(self, value):
+        """The role of an array that was filled part by part, and its source: what was put into it."""
+        return "returned", (None, 0, tuple(dict.fromkeys(self.recorder.put.get(id(value), ()))), {}, {})
 
     def _returned(self, value, statement):
         """Record the values of a `return` that have no name of their own."""
@@ -253,6 +258,8 @@ class Visit:
                 number = self._unnamed(part, source, i if several else None, name)
             if number is not None and self.caller is not None:
                 self.caller.called.append(number)
+            elif number is None and self.inside and source is not None:  # without a name: what it was made of, then
+                self.caller.called += [n for n in source[2] if isinstance(n, int)]
 
     def _unnamed(self, part, source, i, name):
         """Record what stands at place i of a `return` (None: alone), under a name that says what it is."""

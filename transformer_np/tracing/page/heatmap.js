@@ -466,7 +466,8 @@ class Heatmap {
     const index = unravel(this.toWhole(flat), this.shape);
     const words = index.map((i, axis) => this.app.labels(this.view, axis, null, i)).filter(Boolean);
     const number = this.app.numbers.text(this.view, flat);
-    return `${this.name}[${index.join(", ")}] = ${number}${words.length ? `   (${words.join(" → ")})` : ""}`;
+    const place = index.length ? `[${index.join(", ")}]` : "";
+    return `${this.name}${place} = ${number}${words.length ? `   (${words.join(" → ")})` : ""}`;
   }
 
   tileName(s, tile) {

@@ -150,6 +150,8 @@ class Origins {
     }
   }
 
+  nothing() {}
+
   turn([, shape, axis, part], points) {
     this.walk(part, points.map((p) => {
       const index = unravel(p, shape);

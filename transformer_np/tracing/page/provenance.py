@@ -17,6 +17,7 @@ A tree is nested lists, as JSON has them; every node but a leaf begins with its 
     ["cut", shape, starts, part]    a slice that begins at starts
     ["repeat", shape, axis, n, part]    every entry n times in a row
     ["join", shape, axis, parts]    parts one after another along an axis
+    ["nothing", shape]              zeros, made from nothing
     ["turn", shape, axis, part]     an axis from its end
     ["into", shape, starts, window, part, before]    a part, `window` its shape, put in at starts; else as before
 """
@@ -40,11 +41,26 @@ def read(source, variable, leaf, constant, shape):
     except (SyntaxError, IndexError):
         return None
     reader = Reader(leaf, constant, shape)
+    return _tree_of(reader, lambda: _part_of(statement, variable, reader))
+
+
+def read_expression(node, leaf, constant, shape):
+    """The same for an expression, as it stands among the arguments of a call."""
+    reader = Reader(leaf, constant, shape)
+    return _tree_of(reader, lambda: reader.part(node, reader.result))
+
+
+def _part_of(statement, variable, reader):
+    part = _put(statement, reader) or _one_of_several(statement, variable, reader)
+    if part is None:
+        value = _value_of(statement, variable)
+        part = None if value is None else reader.part(value, reader.result)
+    return part
+
+
+def _tree_of(reader, read_it):
     try:
-        part = _put(statement, reader) or _one_of_several(statement, variable, reader)
-        if part is None:
-            value = _value_of(statement, variable)
-            part = None if value is None else reader.part(value, reader.result)
+        part = read_it()
     except (Unknown, AttributeError, IndexError, TypeError, ValueError):  # a reader's source may be anything
         return None
     return part.tree if isinstance(part, Part) and part.shape == reader.result else None
@@ -77,7 +93,7 @@ def _put(statement, reader):
 # What functions of the house that return several arrays make each of them of.
 SEVERAL = {
     "scores_of": ("softmax({0})", "row_sums({0})[..., 0]", "row_sums({0})[..., 0]"),
-    "outputs": ("batch_first({0}[1:])", "{0}[-1]"),
+    "outputs": ("batch_first(y)", "{0}[-1]"),  # of a recurrent layer, which calls its outputs y before they are turned
 }
 
 

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, field
 
 from ...module import Parameter
+from ..names import arguments_of
 from ..run import objects_in
 from . import provenance
 from .formulas import formula_of, parse
@@ -50,7 +51,11 @@ def scenes_of(trace):
         else:
             groups.append([step])
     maker = _Maker(trace)
-    return [maker.scene(group) for group in groups]
+    scenes = [maker.scene(group) for group in groups]
+    for i, scene in enumerate(scenes):
+        if scene.enters:
+            maker.hand_over(scene, groups[i + 1 :])
+    return scenes
 
 
 def _together(group, step):
@@ -86,16 +91,57 @@ class _Maker:
         scene.inputs = self._inputs(group)
         module = self.modules.get(first.module)
         scene.formula, scene.words = formula_of(_house_class(module, first.file), first.method, first.source)
-        leaf = _Leaves(first, scene.inputs, self.values)
-
-        def constant(expression):
-            return first.sizes[expression] if expression in first.sizes else _attribute(module, expression)
-
+        leaf, constant = _Leaves(first, scene.inputs, self.values), self._constant(first)
         trees = [provenance.read(s.source, s.variable, leaf, constant, s.value.shape) for s in group]
         pairs = zip(group, trees, strict=True)
         scene.trees = [_copy_of(step, scene.inputs) if tree is None else tree for step, tree in pairs]
+        if not first.source and scene.trees == [None]:
+            scene.trees = [_filled(first, scene.inputs)]
         scene.inputs = _in_use(scene)
         return scene
+
+    def hand_over(self, scene, later):
+        """Give a call's arguments their trees, where the statement around it computes them on the spot."""
+        found = self._call_of(scene.first, later)
+        if found is None:
+            return
+        group, call = found
+        names = arguments_of(self.modules.get(scene.first.module), scene.first.method)
+        given = dict(zip(names, call.args, strict=False)) | {k.arg: k.value for k in call.keywords}
+        inputs, step = self._inputs(group), group[0]
+        leaf, constant = _Leaves(step, inputs, self.values), self._constant(step)
+        nodes = [given.get(s.variable) for s in scene.outputs]
+        pairs = zip(scene.outputs, nodes, strict=True)
+        trees = [None if n is None else provenance.read_expression(n, leaf, constant, s.value.shape) for s, n in pairs]
+        trees = [None if tree is None or tree[0] == "in" else tree for tree in trees]
+        used = sorted(set().union(*(leaves(tree) for tree in trees if tree is not None)))
+        number = {old: new for new, old in enumerate(used)}
+        scene.trees = [None if tree is None else provenance.renumbered(tree, number) for tree in trees]
+        scene.inputs = [inputs[i] for i in used]
+
+    def _call_of(self, step, later):
+        """(steps of the statement in which a call stood, its syntax tree): the first that the layer around has made."""
+        path = step.module.split(".")
+        around = next((m for k in range(len(path) - 1, -1, -1) if (m := ".".join(path[:k])) in self.modules), None)
+        if not step.module or around is None:
+            return None
+        called = f"self.{step.module[len(around) + 1 :] if around else step.module}"
+        called = {f"{called}.{step.method}", *([called] if step.method == "forward" else [])}
+        mine = (g for g in later if g[0].module == around and g[0].role != "argument")
+        group = next(mine, None)
+        statement = None if group is None or group[0].phase != step.phase else parse(group[0].source)
+        calls = [] if statement is None else [n for n in ast.walk(statement) if isinstance(n, ast.Call)]
+        found = [n for n in calls if ast.unparse(n.func) in called]
+        return (group, found[0]) if len(found) == 1 else None
+
+    def _constant(self, step):
+        """What looks up sizes: numbers that the statement read, or the layer's own."""
+
+        def constant(expression):
+            module = self.modules.get(step.module)
+            return step.sizes[expression] if expression in step.sizes else _attribute(module, expression)
+
+        return constant
 
     def _inputs(self, group):
         """(name, array) of all that a statement read, in order, and of the arrays that a class of one's own keeps."""
@@ -258,6 +304,16 @@ def _copy_of(step, inputs):
         ):
             return ["in", i] if array.shape == step.value.shape else ["flat", step.value.shape, ["in", i]]
     return None
+
+
+def _filled(step, inputs):
+    """The tree of an array that was filled row by row with the inputs; a row of zeros needs none of them."""
+    known = {array.tobytes(): i for i, (_, array) in enumerate(inputs)}
+    row = (1, *step.value.shape[1:])
+    found = [known.get(part.tobytes()) for part in step.value]
+    if all(i is None for i in found) or any(i is None and p.any() for i, p in zip(found, step.value, strict=True)):
+        return None
+    return ["join", step.value.shape, 0, [["nothing", row] if i is None else ["flat", row, ["in", i]] for i in found]]
 
 
 def title_of(scene):

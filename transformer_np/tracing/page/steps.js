@@ -250,10 +250,13 @@ class Viewer {
     this.follow(found, where === "gradient" ? map.on.trail.other : null, Boolean(inHand));
   }
 
-  // From an entry of what a statement reads to the first entry of what it makes of it; false if that is not known.
+  // From an entry of what a statement reads to the first entry of what it makes of it; of several results to that which
+  // is used first. False if that is not known.
   through(input, flat, focused) {
     if (flat !== input.pinned) this.pin(input, flat);
-    const result = this.maps.find((map) => map.element.closest(".makes") && map.marked?.size);
+    const next = (map) => map.on.trail.used.find((i) => i > this.at) ?? Infinity;
+    const results = this.maps.filter((map) => map.element.closest(".makes") && map.marked?.size && map.on.trail.used);
+    const [result] = results.sort((a, b) => next(a) - next(b));
     if (!result) return false;
     this.pin(result, result.beginning(result.s));
     if (focused) result.field.focus();
@@ -529,7 +532,7 @@ class Viewer {
 
   // Where the entry under the cursor comes from, in words.
   says(scene, output, found) {
-    if (scene.enters) return "";
+    if (scene.enters && output.tree === null) return "";
     if (output.tree === null) return scene.inputs.length ? "Made by the statement above." : "";
     const words = scene.inputs.map((input, k) => {
       const view = this.page.views[input.view];

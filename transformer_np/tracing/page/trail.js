@@ -34,11 +34,17 @@ class Trail {
     return `${at} ${shape.reduce((a, b) => a * b, 1)}`;
   }
 
-  // A call that is given what the layer around it has: that array is used here.
+  // A call that is given what the layer around it has, or what a layer before it returned: that array is used here.
   given(scene, i, copies) {
-    const around = copies.filter((c) => c.scene !== i && (c.module === "" || scene.module.startsWith(`${c.module}.`)));
-    const source = (around.length ? around : copies).filter((c) => c.scene !== i).pop();
-    if (source) this.entry(this.used, source.name, []).push(i);
+    const before = copies.filter((c) => c.scene !== i);
+    const near = before.filter((c) => {
+      const { enters, module } = this.page.scenes[c.scene];
+      const returned = !enters && this.page.scenes[c.scene + 1].module !== module;
+      return module === "" || scene.module.startsWith(`${module}.`) || (returned && around(module) === around(scene.module));
+    });
+    const source = (near.length ? near : before).pop();
+    // One array may be query, key and value at once.
+    copies.filter((c) => c.scene === source?.scene).forEach((c) => this.entry(this.used, c.name, []).push(i));
   }
 
   // {made, used, gradient, value}: numbers of scenes, as seen from scene i.
@@ -54,4 +60,9 @@ class Trail {
   pinned(view) {
     return this.pin && this.pin.key === this.key(view) ? this.pin.flat : null;
   }
+}
+
+// The layer around a layer, by its name.
+function around(module) {
+  return module.slice(0, Math.max(0, module.lastIndexOf(".")));
 }

@@ -3,6 +3,8 @@
 import argparse
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -212,6 +214,14 @@ def test_a_file_of_a_package_may_import_its_neighbours(tmp_path, capsys):
     (inner.parent / "sums.py").write_text("def total(x):\n    return x.sum(0)\n")
     (inner / "mine.py").write_text("from ..sums import total\n" + GOOD.replace("d.sum(0)", "total(d)"))
     assert call(f"{inner / 'mine.py'}:Linear") == 0, capsys.readouterr().out
+
+
+def test_a_reader_who_has_seen_enough_is_no_error(bad):
+    words = [sys.executable, "-m", "transformer_np", "gradcheck", str(bad)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 1
 
 
 def test_watch_checks_again_on_save(good, capsys):

@@ -1,6 +1,7 @@
 """The command line: `transformer-np COMMAND`. Each file here parses, calls and prints; the work is done elsewhere."""
 
 import argparse
+import os
 import sys
 
 from ..version import __version__
@@ -28,7 +29,12 @@ def main(arguments=None):
         parser.print_help(sys.stderr)
         return 2
     try:
-        return args.run(args)
+        code = args.run(args)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # whoever read the output has seen enough, as `head` does: no error worth a word
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return 130

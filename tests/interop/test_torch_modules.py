@@ -273,6 +273,19 @@ def test_what_pytorch_lacks(ours, error, message):
         to_torch(ours)
 
 
+class Doubled(nn.Linear):
+    """A linear map that computes something else than one."""
+
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def derived_part():
+    layer = nn.TransformerEncoderLayer(8, 2, 12, batch_first=True)
+    layer.linear2 = Doubled(12, 8)
+    return nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+
+
 def mixed_dropout():
     layer = nn.TransformerDecoderLayer(8, 2, 12)
     layer.dropout.p = 0.3
@@ -297,10 +310,24 @@ def mixed_stack():
         (lambda: nn.Embedding(3, 4, max_norm=1.0), ValueError, "max_norm=1.0"),
         (lambda: nn.Linear(3, 5, dtype=torch.bfloat16), ValueError, "float16, float32 or float64, got"),
         (lambda: nn.TransformerEncoderLayer(8, 2, 12, activation=torch.tanh), ValueError, "activation .* counterpart"),
+        (derived_part, TypeError, r"layers\.0\.linear2 is a Doubled, expected one of Dropout, Embedding"),
         (mixed_dropout, ValueError, "dropout must be the same throughout, got 0.1, 0.3"),
         (mixed_stack, ValueError, "every layer's options must be the same"),
     ],
-    ids=["kind", "no module", "bias_kv", "zero_attn", "axes", "affine", "max_norm", "half", "tanh", "dropout", "mixed"],
+    ids=[
+        "kind",
+        "no module",
+        "bias_kv",
+        "zero_attn",
+        "axes",
+        "affine",
+        "max_norm",
+        "bfloat16",
+        "tanh",
+        "derived",
+        "dropout",
+        "mixed",
+    ],
 )
 def test_what_ours_lack(module, error, message):
     with pytest.raises(error, match=message):

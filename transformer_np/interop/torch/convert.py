@@ -237,12 +237,25 @@ def from_torch(module):
     if type(module) not in makers:
         kinds = ", ".join(kind.__name__ for kind in makers)
         raise TypeError(f"from_torch: got {describe_module(module)}, expected {kinds}")
+    output = nn.modules.linear.NonDynamicallyQuantizableLinear  # of an attention: a Linear by another name
+    check_parts(module, {*makers, nn.Transformer, nn.ModuleList, nn.Dropout, output})
     make, read_options = makers[type(module)]
     ours = make(**read_options(module), dtype=options.dtype(module))
     with torch.no_grad():
         for parameter, tensor in pairs.of(ours, module):
             parameter.data[...] = tensor.cpu().numpy()
     return ours.train(module.training)
+
+
+def check_parts(module, kinds):
+    """Raise TypeError for a part that is not exactly one of `kinds`: what is derived from one may compute other things.
+
+    Activations are told by `options.activation`.
+    """
+    for name, part in module.named_modules():
+        if type(part) not in kinds and not name.endswith("activation"):
+            expected = ", ".join(sorted(kind.__name__ for kind in kinds))
+            raise TypeError(f"from_torch: {name} is a {type(part).__name__}, expected one of {expected}")
 
 
 def describe_module(module):

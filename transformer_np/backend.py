@@ -98,6 +98,11 @@ def constant(value, like):
     return like.dtype.type(value) if like.dtype.kind == "V" else value
 
 
+def where(mask, x, y):
+    """Return x where the mask is True, else y, in the type of x: of bfloat16 CuPy makes float32 here."""
+    return array_module(x).where(mask, x, y).astype(x.dtype, copy=False)
+
+
 def row_dots(a, b):
     """Return the sum of a * b over the last axis, keeping that axis with size 1."""
     xp = array_module(a)

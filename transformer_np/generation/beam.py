@@ -163,7 +163,7 @@ class Search:
         found = scores > -xp.inf
         longest = int(xp.where(found, self.finished_lengths[:, : self.n_results], 0).max())
         ids = self.finished_ids[:, : self.n_results, :longest].astype(self.text.ids.dtype)
-        return xp.where(found[..., None], ids, ids.dtype.type(fill_id(self.text.model, self.eos_id))), scores
+        return xp.where(found[..., None], ids, int(fill_id(self.text.model, self.eos_id))), scores
 
 
 def largest(x, k):
@@ -182,7 +182,7 @@ def places(x, k):
     """Return where the k largest of each row of x (N, L) stand, in falling order; of equals in the result, in order."""
     xp, n = array_module(x), x.shape[1]
     top = xp.argpartition(x, n - k, axis=1)[:, n - k :]
-    top.sort(axis=1)
+    top = xp.sort(top, axis=1)  # CuPy sorts no slice of an array in place
     return xp.take_along_axis(top, xp.argsort(-xp.take_along_axis(x, top, 1), axis=1, kind="stable"), 1)
 
 

@@ -86,7 +86,8 @@ class BlockwiseAttention(Module):
                 mixed += matmul(exps, v[..., columns, :])
                 top = new_top
             blind = total == 0  # no key was allowed
-            total[blind], top[blind] = 1, 0
+            xp.copyto(total, 1, where=blind)
+            xp.copyto(top, 0, where=blind)
             y[..., rows, :] = mixed / total
             lse[..., rows, :] = top + xp.log(total)
         self.save_for_backward(q, k, v, mask, bias, y, lse, scale, mark, output=y)

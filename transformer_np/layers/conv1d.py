@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from ..backend import array_module
+from ..backend import array_module, where
 from ..checks import check_choice, check_floats, check_positive
 from ..module import Module, Parameter
 from .linear import column_sums
@@ -44,7 +44,7 @@ class Conv1D(Module):
         check_floats(self, "x", x, shape=(None, None, self.d_in), dtype=self.dtype)
         if mask is not None:
             check_sequence_mask(self, mask, x)
-            x = array_module(x).where(mask[..., None], x, 0)
+            x = where(mask[..., None], x, 0)
         # All neighbours of a position side by side: one product for the k matrices.
         neighbours = self._neighbours(x)  # (B*T, k*d_in)
         y = neighbours @ self.weight.data.reshape(-1, self.d_out)  # (B*T, d_out)

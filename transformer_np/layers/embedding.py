@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from ..backend import array_module, is_half, widen
-from ..checks import check_ids, check_positive
+from ..checks import check_ids, check_positive, check_same_device
 from ..module import Module, Parameter
 
 
@@ -60,6 +60,7 @@ class Embedding(Module):
     def forward(self, ids):
         """ids (...) -> y (..., D)."""
         check_ids(self, "ids", ids, self.vocab_size)
+        check_same_device(self, ids=ids, weight=self.weight.data)
         y = self.weight.data.take(ids, 0)  # (..., D), a copy: data[ids] would be a view where ids is one NumPy scalar
         y *= self.scale
         self.save_for_backward(ids, output=y)

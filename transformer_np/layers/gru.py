@@ -1,6 +1,6 @@
 """The GRU: a state that each step mixes with a new proposal, as far as its gates let it."""
 
-from ..backend import array_module
+from ..backend import array_module, where
 from .activations import sigmoid
 from .recurrent import Recurrent
 
@@ -47,7 +47,7 @@ class GRU(Recurrent):
             r, z, u_n = self._parts(u)
             n = xp.tanh(u_n + r * w_n[t], out=u_n)
             h_t = n + z * (states[t] - n)
-            states[t + 1] = h_t if real is None else xp.where(real[t], h_t, states[t])
+            states[t + 1] = h_t if real is None else where(real[t], h_t, states[t])
         y, h = self.outputs(states, real)
         self.save_for_backward(rows, states, gates, w_n, real, output=y)
         return y, h
@@ -73,7 +73,7 @@ class GRU(Recurrent):
             dw = xp.concatenate((*through, du_n * r), axis=-1)
             dgates[t], all_dw[t] = du, dw
             passed_on = dh_t * z + dw @ self.weight_hh.data.T
-            from_later = passed_on if real is None else xp.where(real[t], passed_on, from_later)
+            from_later = passed_on if real is None else where(real[t], passed_on, from_later)
         dh0 = from_later.astype(states.dtype, copy=False)
         return self.finish_backward(rows, states, dgates, all_dw), dh0
 

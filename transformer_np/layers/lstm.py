@@ -1,6 +1,6 @@
 """The LSTM: a state with a memory cell beside it, and gates that decide what is kept, written and shown."""
 
-from ..backend import array_module
+from ..backend import array_module, where
 from .activations import sigmoid
 from .recurrent import Recurrent
 
@@ -49,8 +49,8 @@ class LSTM(Recurrent):
             i, f, g, o = open_gates(self._parts(a))
             c_t = f * cells[t] + i * g
             h_t = o * xp.tanh(c_t)
-            cells[t + 1] = c_t if real is None else xp.where(real[t], c_t, cells[t])
-            states[t + 1] = h_t if real is None else xp.where(real[t], h_t, states[t])
+            cells[t + 1] = c_t if real is None else where(real[t], c_t, cells[t])
+            states[t + 1] = h_t if real is None else where(real[t], h_t, states[t])
         y, h = self.outputs(states, real)
         c = cells[-1].copy()
         self.save_for_backward(rows, states, cells, gates, real, output=y)
@@ -77,8 +77,8 @@ class LSTM(Recurrent):
             through = (di * i * (1 - i), df * f * (1 - f), dg * (1 - g * g), do * o * (1 - o))
             da = xp.concatenate(through, axis=-1, out=dgates[t])  # (B, 4M)
             h_passed_on, c_passed_on = da @ self.weight_hh.data.T, dc_t * f
-            h_from_later = h_passed_on if real is None else xp.where(real[t], h_passed_on, h_from_later)
-            c_from_later = c_passed_on if real is None else xp.where(real[t], c_passed_on, c_from_later)
+            h_from_later = h_passed_on if real is None else where(real[t], h_passed_on, h_from_later)
+            c_from_later = c_passed_on if real is None else where(real[t], c_passed_on, c_from_later)
         dh0, dc0 = (d.astype(states.dtype, copy=False) for d in (h_from_later, c_from_later))
         return self.finish_backward(rows, states, dgates), dh0, dc0
 

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from ..backend import array_module
+from ..backend import array_module, where
 from ..checks import check_floats, check_positive
 from ..module import Module, Parameter
 from .linear import column_sums
@@ -73,7 +73,7 @@ class Recurrent(Module):
 
     def outputs(self, states, real):
         """Return y (B, T, M): the state after each step, 0 at steps that are not real; and a copy of the last state."""
-        y = states[1:] if real is None else array_module(states).where(real, states[1:], 0)
+        y = states[1:] if real is None else where(real, states[1:], 0)
         return self.batch_first(y), states[-1].copy()
 
     def project(self, x):

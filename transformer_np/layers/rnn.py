@@ -1,6 +1,6 @@
 """The plain recurrent layer (Elman): a state that each step mixes with the next input."""
 
-from ..backend import array_module
+from ..backend import array_module, where
 from ..checks import check_choice
 from .recurrent import Recurrent
 
@@ -37,7 +37,7 @@ class RNN(Recurrent):
         for t, a in enumerate(gates):
             a += states[t] @ self.weight_hh.data
             h_t = xp.tanh(a, out=a) if self.activation == "tanh" else xp.maximum(a, 0, out=a)
-            states[t + 1] = h_t if real is None else xp.where(real[t], h_t, states[t])
+            states[t + 1] = h_t if real is None else where(real[t], h_t, states[t])
         y, h = self.outputs(states, real)
         self.save_for_backward(rows, states, real, output=y)
         return y, h
@@ -59,6 +59,6 @@ class RNN(Recurrent):
             da = dh_t * slope
             dgates[t] = da
             passed_on = da @ self.weight_hh.data.T
-            from_later = passed_on if real is None else xp.where(real[t], passed_on, from_later)
+            from_later = passed_on if real is None else where(real[t], passed_on, from_later)
         dh0 = from_later.astype(states.dtype, copy=False)
         return self.finish_backward(rows, states, dgates), dh0

@@ -48,12 +48,12 @@ def softmax_in_place(scores, mask=None):
         xp.copyto(scores, -xp.inf, where=~mask)
     top = row_max(scores)  # (..., 1); subtracting it leaves the result the same and keeps exp from overflowing
     if mask is not None:
-        top[top == -xp.inf] = 0  # a row masked throughout: -inf - 0 is well defined, -inf - -inf is not
+        xp.copyto(top, 0, where=top == -xp.inf)  # a row masked throughout: -inf - 0 is well defined, -inf - -inf is not
     scores -= top
     xp.exp(scores, out=scores)
     total = row_sums(scores)  # (..., 1)
     if mask is not None:
-        total[total == 0] = 1
+        xp.copyto(total, 1, where=total == 0)
     scores /= total
     return scores
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..backend import array_module
 from ..generation import beam_search, sample
 
 
@@ -16,14 +17,14 @@ def write_on(model, ids, max_len, *, beam_size=None, seed=None, eos_id=None, **s
     if not ids or max_len < 1:
         raise ValueError(f"write_on: expected ids and a max_len of at least 1, got {len(ids)} ids and {max_len!r}")
     limit = model.config.get("max_len")
-    rng = np.random.default_rng(seed)
+    rng, xp = np.random.default_rng(seed), array_module(model.parameters()[0].data)
     ids, new = [int(i) for i in ids], []
     while len(new) < max_len:
         seen, room = [*ids, *new], max_len - len(new)
         if limit is not None:
             seen = seen if len(seen) <= limit else seen[-max(1, limit // 2) :]
             room = min(room, limit - len(seen) + 1)
-        prompt, options = np.array([seen]), {"max_len": room, "eos_id": eos_id, **settings}
+        prompt, options = xp.asarray([seen]), {"max_len": room, "eos_id": eos_id, **settings}
         if beam_size is None:
             out = sample(model, prompt, seed=rng, **options)
         else:

@@ -133,7 +133,7 @@ class Visit:
                 self.objects[variable], self.known[variable] = value, self.caller.known[names[0]]
             else:
                 full = self.inside and id(value) in self.recorder.blank  # by now, and not known to the caller
-                number = self._set(variable, value, *(self._as_filled(value) if full else ("argument", None)))
+                number = self._set(variable, value, "argument", self._filling(value) if full else None)
                 if full:
                     self.caller.called.append(number)
         self.called = called
@@ -236,11 +236,11 @@ class Visit:
         """Record the arrays that were filled part by part, now that they are full."""
         for name, value in list(self.values.items()):
             if self.recorder.blank.pop(id(value), None) is not None:
-                self._set(name, value, *self._as_filled(value))
+                self._set(name, value, "returned", self._filling(value))
 
-    def _as_filled(self, value):
-        """The role of an array that was filled part by part, and its source: what was put into it."""
-        return "returned", (None, 0, tuple(dict.fromkeys(self.recorder.put.get(id(value), ()))), {}, {})
+    def _filling(self, value):
+        """The source of an array that was filled part by part: what was put into it."""
+        return None, 0, tuple(dict.fromkeys(self.recorder.put.get(id(value), ()))), {}, {}
 
     def _returned(self, value, statement):
         """Record the values of a `return` that have no name of their own."""

@@ -39,7 +39,7 @@ class Scene:
     @property
     def enters(self):
         """Whether this is the beginning of a call, with its arguments."""
-        return self.first.role == "argument"
+        return _is_given(self.first)
 
 
 def scenes_of(trace):
@@ -58,12 +58,17 @@ def scenes_of(trace):
     return scenes
 
 
+def _is_given(step):
+    """Whether an array is the argument of a call, and not one that was filled for it, part by part, before."""
+    return step.role == "argument" and not step.inputs
+
+
 def _together(group, step):
     last = group[-1]
     same_call = (last.call, last.module, last.phase) == (step.call, step.module, step.phase)
-    if not same_call or (last.role == "argument") != (step.role == "argument"):
+    if not same_call or _is_given(last) != _is_given(step):
         return False
-    same_line = step.role == "argument" or (last.line, last.source) == (step.line, step.source)
+    same_line = _is_given(step) or (last.line, last.source) == (step.line, step.source)
     return same_line and all(s.variable != step.variable for s in group)
 
 
@@ -127,7 +132,7 @@ class _Maker:
             return None
         called = f"self.{step.module[len(around) + 1 :] if around else step.module}"
         called = {f"{called}.{step.method}", *([called] if step.method == "forward" else [])}
-        mine = (g for g in later if g[0].module == around and g[0].role != "argument")
+        mine = (g for g in later if g[0].module == around and not _is_given(g[0]))
         group = next(mine, None)
         statement = None if group is None or group[0].phase != step.phase else parse(group[0].source)
         calls = [] if statement is None else [n for n in ast.walk(statement) if isinstance(n, ast.Call)]

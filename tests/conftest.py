@@ -1,6 +1,8 @@
 """What all tests share: where a GPU is missing, tests marked `gpu` are skipped, and say so."""
 
 import shutil
+import signal
+import threading
 
 import pytest
 from stand_in_gpu import stand_in
@@ -23,6 +25,17 @@ def one_blas_thread():
     """Matrix products on one thread: the tests themselves run side by side, one process a core."""
     with threadpool_limits(1, user_api="blas"):
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ctrl_c():
+    """As in a terminal: a shell's background job is told to ignore Ctrl-C, which some tests press."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(params=["numpy", pytest.param("cupy", marks=pytest.mark.gpu)])

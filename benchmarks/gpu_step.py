@@ -5,7 +5,10 @@ kernels; the second a training step of the Transformer with dropout 0.1, label s
 mixed precision where the precision is half (PyTorch: autocast, and a GradScaler for float16). Sides take turns in one
 process, since they share the GPU; medians count. Ratios are time here over time there: below 1 is faster.
 
-    python benchmarks/gpu_step.py [--repeats 20] [--precisions float32 tf32 float16 bfloat16] [--json FILE]
+    python benchmarks/gpu_step.py [--repeats 20] [--precisions float32 tf32 bfloat16 float16] [--json FILE]
+
+All of it takes some minutes, of which CuPy needs most to compile its kernels. Tables come precision by precision, and
+the file is written anew after each, so that nothing is lost where the time runs out.
 """
 
 import argparse
@@ -23,13 +26,18 @@ sys.path.insert(0, str(ROOT))
 
 import transformer_np as tnp  # noqa: E402
 from transformer_np import backend, kernels  # noqa: E402
-from transformer_np.benchmark import table  # noqa: E402
+from transformer_np.benchmark import describe_machine, table  # noqa: E402
 from transformer_np.layers import Encoder  # noqa: E402
 
 N_LAYERS = 6
 LAYER_SIZES = [(32, 32, 256, 8, 1024), (64, 64, 512, 8, 2048), (256, 64, 512, 8, 2048), (16, 512, 512, 8, 2048)]
-STEP_SIZES = [(64, 12, 64, 4, 2, 256, 300), (32, 16, 256, 8, 3, 512, 6000), (16, 32, 512, 8, 6, 2048, 8000)]
-PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
+STEP_SIZES = [
+    (64, 12, 64, 4, 2, 256, 300),
+    (32, 16, 256, 8, 3, 512, 6000),
+    (128, 14, 256, 4, 3, 1024, 10000),
+    (16, 32, 512, 8, 6, 2048, 8000),
+]
+PRECISIONS = ("float32", "tf32", "bfloat16", "float16")
 HALF = ("float16", "bfloat16")
 
 
@@ -190,6 +198,14 @@ def torch_on_gpu():
     return torch.cuda.is_available()
 
 
+def card():
+    """The GPU's name, and the CUDA that CuPy was built with."""
+    import cupy
+
+    properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
+    return {"card": properties["name"].decode(), "cuda": cupy.cuda.runtime.runtimeGetVersion()}
+
+
 def show(title, rows):
     """Print a table of rows."""
     head = ["precision", "size", "CuPy plain ms", "fused ms", "PyTorch ms", "ratio"]
@@ -211,7 +227,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS)
-    parser.add_argument("--json", metavar="FILE", help="also write the figures here")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
     args = parser.parse_args()
     if not backend.gpu_available():
         print("No GPU that CuPy can use here, so there is nothing to measure: see docs/gpu.md for how to install it.")
@@ -219,16 +235,26 @@ def main():
     with_torch = torch_on_gpu()
     if not with_torch:
         print("PyTorch is not installed, or sees no GPU: only this package is measured.")
-    layer_rows, step_rows = [], []
+    found = {"machine": describe_machine() | card(), "repeats": args.repeats, "layers": [], "steps": []}
+    print(f"{found['machine']['card']}, {found['machine']['date']}\n", flush=True)
+    tables = {
+        "layers": (
+            LAYER_SIZES,
+            our_layers,
+            torch_layers,
+            f"{N_LAYERS} encoder layers; sizes are B L d_model heads d_ff",
+        ),
+        "steps": (STEP_SIZES, our_step, torch_step, "A training step; sizes are B L d_model heads layers d_ff V"),
+    }
     for precision in args.precisions:
         backend.allow_tf32(precision == "tf32")
-        layer_rows += rows_of(LAYER_SIZES, our_layers, torch_layers if with_torch else None, precision, args.repeats)
-        step_rows += rows_of(STEP_SIZES, our_step, torch_step if with_torch else None, precision, args.repeats)
+        for name, (sizes, ours, theirs, title) in tables.items():
+            rows = rows_of(sizes, ours, theirs if with_torch else None, precision, args.repeats)
+            show(title, rows)
+            found[name] += rows
+        if args.json:
+            args.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
     backend.allow_tf32(False)
-    show(f"{N_LAYERS} encoder layers, forward and backward; sizes are B L d_model heads d_ff", layer_rows)
-    show("A training step; sizes are B L d_model heads layers d_ff V", step_rows)
-    if args.json:
-        Path(args.json).write_text(json.dumps({"layers": layer_rows, "steps": step_rows}, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cupy_manners import API, check_call, check_manners, result_of, signature, waits
 
 from transformer_np.backend import float_dtype
 from transformer_np.layers.gelu import normal_cdf
@@ -56,10 +57,13 @@ class DeviceArray:
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
-        return on_device(getattr(self.host, name))
+        signature("array", name)
+        return on_device(getattr(self.host, name), "array", name, self)
 
     def __setitem__(self, key, value):
-        self.host[to_host(key)] = to_host(value)
+        key = to_host(key)
+        DeviceArray.n_read += waits(key)
+        self.host[key] = to_host(value)
 
     def __len__(self):
         return len(self.host)
@@ -86,27 +90,42 @@ def to_host(value):
     return value
 
 
-def on_device(result):
-    """Wrap arrays, and functions that return arrays; results of reductions are arrays too, as CuPy has it."""
+def on_device(result, kind=None, name=None, *owner):
+    """Wrap arrays, and functions that return arrays; results of reductions are arrays too, as CuPy has it.
+
+    A function of CuPy's (or a method of `owner`) refuses what CuPy's would.
+    """
     if isinstance(result, (np.ndarray, np.generic)):
         return DeviceArray(np.asarray(result))
     if not callable(result) or isinstance(result, type):
         return result
 
     def function(*args, **kwargs):
-        return on_device(result(*to_host(args), **{name: to_host(value) for name, value in kwargs.items()}))
+        everything = to_host((*owner, *args))
+        if kind is not None:
+            check_call(kind, name, everything, kwargs)
+            check_manners(kind, name, everything)
+        found = result(*to_host(args), **{key: to_host(value) for key, value in kwargs.items()})
+        return on_device(result_of(name, everything, found))
+
+    def at(*args):
+        check_manners(kind, f"{name}.at", to_host(args))
+        result.at(*to_host(args))
 
     if isinstance(result, np.ufunc):
-        function.at = lambda *args: result.at(*to_host(args))
+        function.at = at
     return function
 
 
 def operator(name):
     def apply(self, *others):
-        result = getattr(self.host, name)(*to_host(others))
+        others = to_host(others)
+        check_manners("operators", name.strip("_"), (self.host, *others))
+        DeviceArray.n_read += name == "__getitem__" and waits(*others)
+        result = getattr(self.host, name)(*others)
         if result is self.host:  # in place
             return self
-        return on_device(result)
+        return on_device(result_of(name.strip("_"), (self.host, *others), result))
 
     return apply
 
@@ -129,7 +148,10 @@ class DeviceModule(types.ModuleType):
             raise AttributeError(name)
         if name in ("ElementwiseKernel", "RawKernel", "ReductionKernel", "fuse"):
             raise AttributeError(f"this stand-in has no {name}")
-        return on_device(getattr(np, name))
+        found = getattr(np, name)
+        if callable(found) and not isinstance(found, type) and name not in API["ufuncs"]:
+            signature("functions", name)
+        return on_device(found, "functions", name)
 
     @staticmethod
     def asarray(array, dtype=None):

@@ -83,9 +83,10 @@ def test_a_step_reads_once(xp, n_reads, name, clip):
 
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
-def test_a_step_in_mixed_precision_reads_once(xp, n_reads, precision):
+@pytest.mark.parametrize("name", MODELS)
+def test_a_step_in_mixed_precision_reads_once(xp, n_reads, name, precision):
     pytest.importorskip("ml_dtypes")
-    make, batch = MODELS["Transformer"]
+    make, batch = MODELS[name]
     model, batch = make().to("cupy"), on_device(xp, batch)
     step = tnp.TrainStep(model, loss_of(batch), tnp.Adam(model.parameters()), clip=1.0, precision=precision)
     step(*batch)

@@ -135,6 +135,16 @@ def test_the_mode_comes_back_even_after_an_error(training):
     assert not is_inference()
 
 
+def test_a_part_at_rest_stays_at_rest():
+    """An encoder without dropout, a decoder with it: as one trains a decoder on an encoder that is ready."""
+    model = untrained()
+    model.encoder.eval()
+    modes = [part.training for _, part in model.named_modules()]
+    tnp.greedy(model, np.array([[3, 4]]))
+    assert [part.training for _, part in model.named_modules()] == modes
+    assert len(set(modes)) == 2
+
+
 def test_nothing_is_kept():
     model = untrained()
     tnp.greedy(model, np.array([[3, 4]]))

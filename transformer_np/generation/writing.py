@@ -13,14 +13,16 @@ from .cache import KeyValueCache, MemoryCache, StateCache
 
 @contextlib.contextmanager
 def at_rest(model):
-    """Dropout off and nothing kept for backward; afterwards the model is in the mode it was in."""
-    training = model.training
+    """Dropout off and nothing kept for backward; afterwards the model and each part is in the mode it was in."""
+    parts = [part for _, part in model.named_modules()] if hasattr(model, "named_modules") else [model]
+    modes = [part.training for part in parts]
     model.eval()
     try:
         with inference():
             yield
     finally:
-        model.train(training)
+        for part, training in zip(parts, modes, strict=True):
+            part.training = training
 
 
 class Text:

@@ -101,7 +101,7 @@ def test_digits(command, workplace):
     assert lines[0].startswith("digits: 1,438 images of 8 by 8 to learn from, 359 held out, ")
     assert lines[1] == f"accuracy: {n_right} of 359 held-out images right ({100 * n_right / 359:.1f} %)"
     assert re.fullmatch(r"  taken for another digit: (\d as \d, ){7}\d as \d and \d+ more", lines[2])
-    assert lines[-1] == 'next: in Python, transformer_np.load("runs/digits/weights.safetensors")'
+    assert lines[-1] == "next: transformer-np step --task digits 0"
 
 
 def test_reverse(command, workplace):

@@ -97,8 +97,8 @@ class Recurrent(Module):
         if self.bias_ih is not None:
             self.bias_ih.accumulate(column_sums(dgates))
             self.bias_hh.accumulate(column_sums(all_dw))
-        dx = (dgates @ self.weight_ih.data.T).reshape(length, batch_size, self.d_in)
-        return self.batch_first(dx).astype(rows.dtype, copy=False)  # NumPy's product of bfloat16 is float32
+        in_order = (dgates @ self.weight_ih.data.T).reshape(length, batch_size, self.d_in)
+        return self.batch_first(in_order).astype(rows.dtype, copy=False)  # NumPy's product of bfloat16 is float32
 
 
 def check_sequence_mask(owner, mask, x):

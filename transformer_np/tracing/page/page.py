@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ...layers.recurrent import Recurrent
 from ..run import objects_in
 from .axes import Axes
 from .badges import badges_of
@@ -88,7 +87,7 @@ class Page:
         self.trace, self.tokens, self.patches = trace, tokens, patches
         sides = zip(("src", "tgt"), vocabularies, strict=True)
         self.words = {side: None if words is None else list(map(str, words)) for side, words in sides}
-        recurrent = {name: p.reverse for name, p in objects_in(trace.model).values() if isinstance(p, Recurrent)}
+        recurrent = {name: p.reverse for name, p in objects_in(trace.model).values() if hasattr(p, "reverse")}
         self.axes = Axes(tokens, self.words, recurrent)
         self.steps = {step.name: step for step in trace.steps}
         self.pack, self.views, self._numbers = Pack(), [], {}

@@ -31,12 +31,11 @@ class Patches:
 
 def patches_of(trace):
     """Return the Patches of the first layer that cuts images, or None."""
-    from ...layers import PatchEmbedding
     from ..run import objects_in
 
     for module, layer in objects_in(trace.model).values():
         given = f"{module}.x" if module else "x"
-        if isinstance(layer, PatchEmbedding) and given in trace:
+        if hasattr(layer, "patch_size") and given in trace:
             step, p = trace.step(given), layer.patch_size
             height, width = step.value.shape[-2:]
             return Patches(module, step.name, p, height // p, width // p)

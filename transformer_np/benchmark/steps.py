@@ -16,14 +16,13 @@ def torch_installed():
     return importlib.util.find_spec("torch") is not None
 
 
-def step_row(name, size, threads, repeats, with_torch=True, peak_rate=None):
+def step_row(name, size, threads, repeats, with_torch=True):
     """Measure one size and return its row.
 
-    Times are medians in seconds, memory is in bytes above the loaded libraries, `share` is what part of `peak_rate`
-    (operations a second; measured here if None) the matrix products of forward and backward alone amount to.
+    Times are medians in seconds, memory is in bytes above the loaded libraries, `share` is what part of `gemm_rate`
+    (operations a second, the better of before and after: machines have fast and slow minutes) the matrix products of
+    forward and backward alone amount to.
     """
-    if peak_rate is None:
-        peak_rate = gemm_rate(threads)
     kinds = ("step", "forward_backward")
     with ExitStack() as stack:
         ours = stack.enter_context(Side(numpy_step, size, threads, warm_up=(TINY, threads)))
@@ -31,7 +30,10 @@ def step_row(name, size, threads, repeats, with_torch=True, peak_rate=None):
         if with_torch:
             sides.append(stack.enter_context(Side(torch_step, size, threads, warm_up=(TINY, threads))))
         calls = [lambda side=side, kind=kind: side.run(kind) for kind in kinds for side in sides]
+        # The rate before and after, not in turn with the rest: BLAS's threads wait busily, in the way of the next.
+        before = gemm_rate(threads)
         medians = [statistics.median(seconds) for seconds in alternate(calls, repeats)]
+        peak_rate = max(before, gemm_rate(threads))
         memory = [side.peak_memory() for side in sides]
     step, forward_backward = medians[: len(sides)], medians[len(sides) :]
     row = {"name": name, "size": size.as_dict(), "threads": threads, "repeats": repeats, "gemm_rate": peak_rate}
@@ -49,7 +51,7 @@ def growth(threads, repeats, with_torch=True, base=GROWTH, axes=AXES, factors=(1
 
     `progress(text)` is told what is measured next. The base itself is measured once and stands in every axis.
     """
-    peak_rate, first, table = gemm_rate(threads), None, {}
+    first, table = None, {}
     for axis in axes:
         rows = []
         for factor in factors:
@@ -59,7 +61,7 @@ def growth(threads, repeats, with_torch=True, base=GROWTH, axes=AXES, factors=(1
             else:
                 if progress is not None:
                     progress(f"{axis} x {factor}: {size}")
-                row = step_row(str(size), size, threads, repeats, with_torch, peak_rate)
+                row = step_row(str(size), size, threads, repeats, with_torch)
                 first = row if size == base else first
             rows.append({**row, "factor": factor})
         table[axis] = rows

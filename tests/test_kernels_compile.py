@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from transformer_np.kernels import HEADERS, SOURCE
+from transformer_np.kernels import HEADERS, source
 
 OPTIONS = ("-ftz=true", "--device-as-default-execution-space")
 
@@ -54,10 +54,10 @@ def compile_for():
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])  # A100, H100 and H200
 @pytest.mark.parametrize("dtype", HEADERS)
 def test_every_kernel_compiles(compile_for, dtype, architecture):
-    code, log = compile_for(HEADERS[dtype] + SOURCE, architecture)
+    code, log = compile_for(source(dtype), architecture)
     assert log == ""  # no warning either
     assert code.startswith(b"\x7fELF")
-    for line in SOURCE.splitlines():
+    for line in source(dtype).splitlines():
         if "__global__" in line:
             assert line.split("(")[0].split()[-1].encode() in code
 
@@ -71,8 +71,8 @@ def test_every_kernel_compiles(compile_for, dtype, architecture):
     ],
 )
 def test_a_broken_kernel_is_refused(compile_for, right, wrong, message):
-    source = HEADERS["float32"] + SOURCE
-    assert right in source
-    code, log = compile_for(source.replace(right, wrong), "sm_80")
+    whole = source("float32")
+    assert right in whole
+    code, log = compile_for(whole.replace(right, wrong), "sm_80")
     assert code is None
     assert message in log

@@ -6,7 +6,7 @@ They are combined with `&` and select scores; they are never added to them.
 import numpy as np
 
 from .backend import array_module
-from .checks import describe
+from .checks import describe, is_id
 
 
 def padding_mask(ids, pad_id=0):
@@ -18,8 +18,7 @@ def padding_mask(ids, pad_id=0):
 
 def check_pad_id(owner, pad_id, vocab_size):
     """Raise ValueError unless `pad_id` is None, for no padding, or an id: any other would mask nothing, unnoticed."""
-    is_id = isinstance(pad_id, (int, np.integer)) and not isinstance(pad_id, bool) and 0 <= pad_id < vocab_size
-    if pad_id is not None and not is_id:
+    if pad_id is not None and not is_id(pad_id, vocab_size):
         raise ValueError(f"{type(owner).__name__}: pad_id must be None or an id of the vocabulary, got {pad_id!r}")
 
 

@@ -12,7 +12,7 @@ import contextvars
 import numpy as np
 
 from .backend import array_module, float_dtype, is_half, module_named, to_numpy
-from .checks import check_floats
+from .checks import check_array, check_floats, check_names
 
 _inference = contextvars.ContextVar("inference", default=False)
 
@@ -225,22 +225,13 @@ class Module:
     def load_state_dict(self, state):
         """Copy the values of a state_dict into the parameters; return self.
 
-        Raises ValueError, before anything is changed, that names missing and unexpected entries, wrong shapes and
-        dtypes.
+        Raises, before anything is changed, TypeError for no dict, and ValueError that names missing and unexpected
+        entries, wrong shapes and dtypes.
         """
-        mine = dict(self.named_parameters())
-        missing, unexpected = sorted(mine.keys() - state.keys()), sorted(state.keys() - mine.keys())
-        if missing or unexpected:
-            raise ValueError(
-                f"{type(self).__name__}.load_state_dict: missing {missing or 'nothing'}, "
-                f"unexpected {unexpected or 'nothing'}"
-            )
+        mine, who = dict(self.named_parameters()), f"{type(self).__name__}.load_state_dict"
+        check_names(who, state, mine)
         for name, p in mine.items():
-            if state[name].shape != p.shape or state[name].dtype != p.data.dtype:
-                raise ValueError(
-                    f"{type(self).__name__}.load_state_dict: {name} must be {p.data.dtype.name} of shape {p.shape}, "
-                    f"got {state[name].dtype.name} of shape {tuple(state[name].shape)}"
-                )
+            check_array(who, name, state[name], p.shape, p.data.dtype)
         for name, p in mine.items():
             p.data[...] = array_module(p.data).asarray(state[name])
         return self

@@ -62,7 +62,7 @@ def as_stack(x):
 
 @on_gpu(matmul_on_gpu)
 def matmul(a, b):
-    """Return a @ b, a product for each pair of matrices: (..., n, k), (..., k, m) -> (..., n, m)."""
-    if array_module(a) is not np and a.dtype.name == "bfloat16":
+    """Return a @ b, a product for each pair of matrices: (..., n, k), (..., k, m) -> (..., n, m), in the type of a."""
+    if a.dtype.name == "bfloat16":  # of which NumPy's own product is float32, and CuPy has none
         return (widen(a) @ widen(b)).astype(a.dtype)
     return a @ b

@@ -23,7 +23,7 @@ def command(command, tmp_path, monkeypatch):
     """The same on tiny sizes, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(benchmark, "SIZES", {"dates": TINY, "small": TINY})
-    monkeypatch.setattr(benchmark.steps, "gemm_rate", lambda threads: 1e9)
+    monkeypatch.setattr(benchmark.steps, "gemm_rate", lambda threads, repeats: 1e9)
     monkeypatch.setattr(benchmark.growth, "__defaults__", (True, TINY, ("length", "batch"), (1, 2), None))
     return command
 

@@ -108,9 +108,9 @@ def test_bp_76_windows_text_encoding(vocabulary, tmp_path):
     path, copy = tmp_path / "vocabulary.json", tmp_path / "copy.json"
     vocabulary.save(path)
     assert b'"\xc3\xa9"' in path.read_bytes()
-    program = "import sys; sys.path.insert(0, sys.argv[1]); from vocabulary import Vocabulary"
+    program = "import sys; sys.path.insert(0, sys.argv[1]); from transformer_np.data import Vocabulary"
     program += "; v = Vocabulary.load(sys.argv[2]); assert v.tokens[-1] == chr(0xE9); v.save(sys.argv[3])"
-    folder = Path(transformer_np.data.vocabulary.__file__).parent
+    folder = Path(transformer_np.__file__).parents[1]
     options = ["-X", "utf8=0", "-X", "warn_default_encoding", "-W", "error::EncodingWarning", "-c", program]
     environment = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
     subprocess.run([sys.executable, *options, str(folder), str(path), str(copy)], check=True, env=environment)

@@ -3,6 +3,7 @@
 import importlib.util
 import math
 import statistics
+import time
 from contextlib import ExitStack
 
 from .contenders import numpy_step, torch_step
@@ -20,9 +21,16 @@ def step_row(name, size, threads, repeats, with_torch=True):
     """Measure one size and return its row.
 
     Times are medians in seconds, memory is in bytes above the loaded libraries, `share` is what part of `gemm_rate`
-    (operations a second, the better of before and after: machines have fast and slow minutes) the matrix products of
+    (operations a second, measured in turn with the rest: machines have fast and slow minutes) the matrix products of
     forward and backward alone amount to.
     """
+
+    def product():
+        """The seconds of one operation; afterwards BLAS's threads wait for more, busily, in the way of who is next."""
+        seconds = 1 / gemm_rate(threads, repeats=1)
+        time.sleep(0.5)
+        return seconds
+
     kinds = ("step", "forward_backward")
     with ExitStack() as stack:
         ours = stack.enter_context(Side(numpy_step, size, threads, warm_up=(TINY, threads)))
@@ -30,15 +38,12 @@ def step_row(name, size, threads, repeats, with_torch=True):
         if with_torch:
             sides.append(stack.enter_context(Side(torch_step, size, threads, warm_up=(TINY, threads))))
         calls = [lambda side=side, kind=kind: side.run(kind) for kind in kinds for side in sides]
-        # The rate before and after, not in turn with the rest: BLAS's threads wait busily, in the way of the next.
-        before = gemm_rate(threads)
-        medians = [statistics.median(seconds) for seconds in alternate(calls, repeats)]
-        peak_rate = max(before, gemm_rate(threads))
+        *medians, operation = (statistics.median(seconds) for seconds in alternate([*calls, product], repeats))
         memory = [side.peak_memory() for side in sides]
     step, forward_backward = medians[: len(sides)], medians[len(sides) :]
-    row = {"name": name, "size": size.as_dict(), "threads": threads, "repeats": repeats, "gemm_rate": peak_rate}
+    row = {"name": name, "size": size.as_dict(), "threads": threads, "repeats": repeats, "gemm_rate": 1 / operation}
     row |= {"step": step[0], "forward_backward": forward_backward[0], "peak_memory": memory[0]}
-    row["share"] = size.flops() / forward_backward[0] / peak_rate
+    row["share"] = size.flops() * operation / forward_backward[0]
     if with_torch:
         row |= {"torch_step": step[1], "torch_forward_backward": forward_backward[1], "torch_peak_memory": memory[1]}
         row["ratio"] = step[0] / step[1]

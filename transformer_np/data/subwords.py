@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..files import write_atomically
 from .vocabulary import SPECIAL_TOKENS
 
 KINDS = ("bpe", "wordpiece", "unigram")
@@ -112,8 +113,8 @@ class SubwordTokenizer:
         return ids, mask
 
     def save(self, path):
-        """Write a tokenizer.json, which `load` and Hugging Face read."""
-        Path(path).write_text(self.tokenizer.to_str(pretty=True), encoding="utf-8", newline="\n")
+        """Write a tokenizer.json, all or nothing, which `load` and Hugging Face read."""
+        write_atomically(path, self.tokenizer.to_str(pretty=True).encode())
 
 
 def _listed(who, texts):

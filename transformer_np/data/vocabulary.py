@@ -5,6 +5,8 @@ from collections import Counter
 from operator import index
 from pathlib import Path
 
+from ..files import write_atomically
+
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIAL_TOKENS = ("<pad>", "<bos>", "<eos>", "<unk>")  # at the ids above
 
@@ -75,9 +77,9 @@ class Vocabulary:
         return tokens
 
     def save(self, path):
-        """Write the vocabulary as JSON in UTF-8, one token a line, readable in any editor."""
+        """Write the vocabulary, all or nothing, as JSON in UTF-8, one token a line, readable in any editor."""
         text = json.dumps({"tokens": self.tokens}, ensure_ascii=False, indent=0)
-        Path(path).write_bytes(f"{text}\n".encode())  # encoded first: an error leaves an older file as it was
+        write_atomically(path, f"{text}\n".encode())
 
     @classmethod
     def load(cls, path):

@@ -6,7 +6,7 @@ import inspect
 import numpy as np
 
 from ..backend import array_module
-from ..checks import check_ids, describe
+from ..checks import check_ids, describe, is_id
 from ..module import inference
 from .cache import KeyValueCache, MemoryCache, StateCache
 
@@ -143,8 +143,8 @@ def count_tokens(model):
 
 
 def check_token(who, name, token, n_tokens):
-    """Raise ValueError unless `token` is an id of the vocabulary: a negative one would count from its end."""
-    if isinstance(token, bool) or not isinstance(token, (int, np.integer)) or not 0 <= token < n_tokens:
+    """Raise ValueError unless `token` is an id of the vocabulary."""
+    if not is_id(token, n_tokens):
         raise ValueError(f"{who}: {name} must be an id, 0 to {n_tokens - 1}, got {token!r:.60}")
 
 

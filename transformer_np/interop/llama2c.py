@@ -16,9 +16,9 @@ import struct
 import numpy as np
 
 from ..backend import to_numpy
+from ..files import write_atomically
 from ..layers.rotary import rotary_angles
 from ..models import Llama
-from ..models.files import write_atomically
 from .binary import BinaryReader
 
 EPS, ROTARY_BASE = 1e-5, 10000.0

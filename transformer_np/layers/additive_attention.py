@@ -50,7 +50,7 @@ class AdditiveAttention(Module):
         hidden = array_module(query).tanh(sums, out=sums)
         scores = matmul(hidden, self.v.data)  # (B, T, S)
         weights = softmax_in_place(scores[:, None], mask)[:, 0]  # (B, T, S)
-        y = matmul(weights, value).astype(value.dtype, copy=False)  # (B, T, Dv); NumPy's product of bfloat16 is float32
+        y = matmul(weights, value)  # (B, T, Dv)
         self.weights = None if is_inference() else weights[:, None]  # (B, 1, T, S)
         self.save_for_backward(value, hidden, weights, output=y)
         return y
@@ -58,7 +58,7 @@ class AdditiveAttention(Module):
     def backward(self, dy):
         """dy (B, T, Dv) -> dquery (B, T, d_query), dkey (B, S, d_key), dvalue (B, S, Dv); adds dv, dW and dU."""
         value, hidden, weights = self.saved(dy)
-        dvalue = matmul(weights.swapaxes(-1, -2), dy).astype(dy.dtype, copy=False)  # (B, S, Dv)
+        dvalue = matmul(weights.swapaxes(-1, -2), dy)  # (B, S, Dv)
         dweights = matmul(dy, value.swapaxes(-1, -2))  # (B, T, S)
         dscores = softmax_backward(dweights, weights, out=dweights)
         self.v.accumulate(dscores.reshape(-1) @ hidden.reshape(-1, hidden.shape[-1]))

@@ -69,7 +69,7 @@ class ScaledDotProductAttention(Module):
         drops = self.dropout.training and self.dropout.p > 0
         dropout_mask = self.dropout.scaled_mask(weights) if drops else None
         dropped = weights * dropout_mask if drops else weights
-        y = matmul(dropped, v).astype(q.dtype, copy=False)  # (..., T, Kv)
+        y = matmul(dropped, v)  # (..., T, Kv)
         self.weights = None if is_inference() else weights
         self.save_for_backward(q_scaled, k, v, weights, dropped, dropout_mask, scale, bias, output=y)
         return y
@@ -87,6 +87,4 @@ class ScaledDotProductAttention(Module):
         dq_scaled = matmul(dscores, k)  # (..., T, K)
         dq = dq_scaled * scale
         dk = matmul(dscores.swapaxes(-1, -2), q_scaled)  # (..., S, K)
-        if dk.dtype != dy.dtype:  # NumPy's product of bfloat16 is float32
-            dq, dk, dv, *dbias = (d.astype(dy.dtype) for d in (dq, dk, dv, *dbias))
         return dq, dk, dv, *dbias

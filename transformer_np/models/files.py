@@ -1,10 +1,11 @@
 """Models on disk: one safetensors file that holds the weights, and the configuration in its header."""
 
 import json
-import os
 import pathlib
 
 import numpy as np
+
+from ..files import write_atomically
 
 
 def save(model, path):
@@ -24,18 +25,6 @@ def save(model, path):
 def _plain(value):
     """Turn a NumPy number into Python's, and a generator given as seed into null: JSON knows neither."""
     return value.item() if isinstance(value, np.generic) else None
-
-
-def write_atomically(path, content):
-    """Write bytes to a temporary file beside `path`, then rename it over `path`."""
-    path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def load(path, **changes):

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from ..backend import array_module, is_half, to_numpy
-from ..checks import check_real
+from ..checks import check_array, check_dict, check_names, check_number, check_real
 from ..module import Parameter
-from .state import check_array, check_dict, check_names, check_number
 
 SMALL = 4096  # numbers: of arrays smaller than this, most of the time goes into calling
 

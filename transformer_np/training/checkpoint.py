@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import numpy as np
 
-from ..models.files import write_atomically
+from ..files import write_atomically
 from .loop import History
 
 CURVES = ("losses", "learning_rates")

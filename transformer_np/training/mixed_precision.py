@@ -10,8 +10,7 @@ Source: Micikevicius et al. 2017, "Mixed precision training".
 import math
 
 from ..backend import float_dtype, is_float, is_half
-from ..checks import check_positive, check_real
-from ..optim.state import check_names, check_number
+from ..checks import check_names, check_number, check_positive, check_real
 from .replica import paired, replicate, synchronise
 
 PRECISIONS = ("float16", "bfloat16")

@@ -4,8 +4,7 @@ import json
 
 import numpy as np
 
-from ..checks import describe
-from ..optim.state import check_dict, check_names
+from ..checks import check_dict, check_names, describe
 
 
 class RandomStreams:

@@ -13,8 +13,8 @@ import pathlib
 import shlex
 
 from ..data import CharacterTokenizer, Tokenizer, Vocabulary
+from ..files import write_atomically
 from ..models import load
-from ..models.files import write_atomically
 from .checkpoint import read_checkpoint
 
 WEIGHTS, CONFIG, HISTORY = "weights.safetensors", "config.json", "history.json"
@@ -90,20 +90,10 @@ def save_run(folder, model, vocabularies, config, history):
     """
     names = {0: (), 1: (VOCABULARY,), 2: VOCABULARIES}[len(vocabularies)]
     for name, vocabulary in zip(names, vocabularies, strict=True):
-        _save_vocabulary(vocabulary, folder / name)
+        vocabulary.save(folder / name)
     write_json(folder / CONFIG, config)
     write_json(folder / HISTORY, history)
     model.save(folder / WEIGHTS)
-
-
-def _save_vocabulary(vocabulary, path):
-    """Write it all or nothing: a run that goes on has one there already."""
-    temporary = path.with_name(f"{path.name}.part")
-    try:
-        vocabulary.save(temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def load_run(folder):

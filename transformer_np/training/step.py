@@ -6,10 +6,9 @@ import math
 import numpy as np
 
 from ..backend import array_module, is_reading_late, read, reading_at_the_end
-from ..checks import check_choice
+from ..checks import check_choice, check_dict
 from ..optim.clipping import grad_norm, shorten
 from ..optim.optimizer import Optimizer
-from ..optim.state import check_dict
 from .mixed_precision import PRECISIONS, HalfCopy, LossScaler
 from .random_streams import RandomStreams
 from .sharing import Shards, threads_for

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from ...backend import to_numpy
+from ...files import write_atomically
 from ...layers import SinusoidalPositions
 from ...models import Transformer
-from ...models.files import write_atomically
 from .layout import ACTIVATIONS, TYPES, layout
 
 

@@ -103,7 +103,7 @@ def write(folder, config, tensors, shard_bytes):
     """Write config.json and the tensors, in several files with an index where they pass `shard_bytes`."""
     from safetensors.numpy import save as to_bytes
 
-    from ...models.files import write_atomically
+    from ...files import write_atomically
 
     folder = Path(folder)
     shards, size = [{}], 0
